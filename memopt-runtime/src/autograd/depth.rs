@@ -1,0 +1,20 @@
+//! How long a chain of functions may be: Candle's walk over the graph recurses, and so does dropping it.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// 1,000 functions pass on a 2 MiB stack (the default of a spawned thread) with room for the plain operations between
+/// them; 3,000 overflow it (measured).
+static LIMIT: AtomicUsize = AtomicUsize::new(1_000);
+
+/// The longest chain of functions that [`apply`](super::apply) accepts.
+pub fn depth_limit() -> usize {
+    LIMIT.load(Ordering::Relaxed)
+}
+
+/// Sets the longest chain of functions that [`apply`](super::apply) accepts, for the whole process.
+///
+/// Raise it only if forward, backward and the drop of the loss all run in a thread with a larger stack; about 1 KiB a
+/// function is right. An overflowing stack ends the process.
+pub fn set_depth_limit(limit: usize) {
+    LIMIT.store(limit, Ordering::Relaxed);
+}

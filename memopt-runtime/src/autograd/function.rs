@@ -1,0 +1,81 @@
+//! Builds the graph of one function.
+
+use super::cell::Cell;
+use super::depth::depth_limit;
+use super::edge::Edge;
+use super::gradient::Gradient;
+use super::join::Arguments;
+use super::output::{Output, OutputNode};
+use super::registry::{Producer, Registration};
+use super::run::Run;
+use crate::{Error, Result};
+use candle_core::{Device, Tensor};
+use parking_lot::Mutex;
+use std::sync::{Arc, OnceLock};
+
+/// A differentiable function: inputs by their edges, outputs by value, one backward closure.
+///
+/// `backward` gets the gradient of each output (`None` for those that the loss does not depend on) and gives one for each
+/// input, in order; for an input that is not tracked it may give `None` or anything. It owns whatever it needs; what it
+/// owns lives until its backward is done, or until the outputs are dropped. `name` appears in errors.
+///
+/// An example is in the [module's documentation](self::super); what may be relied on is listed there.
+///
+/// # Errors
+/// If a buffer does not fit its shape, if the inputs are not all on the CPU, or if the chain of functions gets longer than
+/// [`depth_limit`]. Errors of the closure arrive from
+/// `loss.backward()`; [`Error::find`] gets them back typed.
+pub fn apply<B>(name: impl Into<String>, inputs: Vec<Edge>, outputs: Vec<Output>, backward: B) -> Result<Vec<Tensor>>
+where
+    B: FnOnce(Vec<Option<Gradient>>) -> Result<Vec<Option<Gradient>>> + Send + 'static,
+{
+    let name = name.into();
+    check(&name, &inputs, &outputs)?;
+    let arguments = Arguments::of(&inputs);
+    if arguments.is_empty() {
+        return Ok(outputs.into_iter().map(Output::into_plain).collect());
+    }
+    let depth = 1 + inputs.iter().map(Edge::depth).max().unwrap_or(0);
+    if depth > depth_limit() {
+        return Err(Error::TooDeep { function: name, limit: depth_limit() });
+    }
+    let cell = Arc::new(Cell::new(name, inputs, outputs.len(), Box::new(backward)));
+    let token = arguments.join(&cell, &Device::Cpu)?.apply_op1(Run { cell: cell.clone() })?;
+    outputs
+        .into_iter()
+        .enumerate()
+        .map(|(index, output)| {
+            // Candle's backward does not go through integers.
+            if output.dtype().is_int() {
+                return Ok(output.into_plain());
+            }
+            let registration = Arc::new(OnceLock::new());
+            let tensor = token.apply_op1(OutputNode {
+                output: Mutex::new(Some(output)),
+                cell: cell.clone(),
+                index,
+                _registration: registration.clone(),
+            })?;
+            let producer = Producer { token: token.clone(), cell: cell.clone(), output: index, depth };
+            // Just made, so it is empty.
+            let _ = registration.set(Registration::new(&tensor, Arc::new(producer)));
+            Ok(tensor)
+        })
+        .collect()
+}
+
+fn check(name: &str, inputs: &[Edge], outputs: &[Output]) -> Result<()> {
+    if let Some(edge) = inputs.iter().find(|edge| edge.is_tracked() && !edge.device.is_cpu()) {
+        return Err(Error::UnsupportedDevice {
+            function: name.to_owned(),
+            what: format!("a function of tensors on {:?}", edge.device.location()),
+        });
+    }
+    for output in outputs {
+        let got = crate::storage::len(&output.storage);
+        if got != output.shape.elem_count() {
+            return Err(Error::StorageLength { function: name.to_owned(), got, shape: output.shape.clone() });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! Checkpointed closures: what a piece of a model computes inside is not kept for backward but computed again.
+//!
+//! [`checkpoint`] runs any closure of Candle code, keeps its inputs (compressed where that is exact), and drops the
+//! rest. In backward it runs the closure again and goes back through it. Losses and gradients are those of the same code
+//! without it, bit for bit, under plain `loss.backward()`.
+//!
+//! ```
+//! use candle_core::{Device, Tensor, Var};
+//! use memopt_runtime::checkpoint::checkpoint;
+//!
+//! let w = Var::new(&[[0.5f32, -1.], [2., 0.25]], &Device::Cpu)?;
+//! let spikes = Tensor::new(&[[1f32, 0.], [1., 1.]], &Device::Cpu)?;
+//! let layer = { let w = w.clone(); move |x: &[Tensor]| x[0].matmul(&w)?.tanh() };
+//!
+//! let plain = layer(&[spikes.clone()])?.sum_all()?.backward()?;
+//! let y = checkpoint(layer, &[&spikes], "layer")?;         // keeps 8 bytes
+//! let ours = y.sum_all()?.backward()?;
+//! let bits = |g: &Tensor| g.flatten_all()?.to_vec1::<f32>();
+//! assert_eq!(bits(ours.get(&w).unwrap())?, bits(plain.get(&w).unwrap())?);
+//! # Ok::<(), candle_core::Error>(())
+//! ```
+//!
+//! # What the closure may do
+//!
+//! - Use any number of inputs (`&[Tensor]`) and give one tensor or several ([`Outputs`]).
+//! - Capture weights: the variables that it reaches are found in the graph of the first pass and get their gradients,
+//!   whether or not an input needs one.
+//! - Contain other checkpointed closures.
+//! - It must compute the same again: no unseeded randomness, no state that moves (batch-norm statistics, counters). A
+//!   recompute of another shape, dtype or set of variables is an error; other values are found by checksums, which are
+//!   on in builds with debug assertions ([`Options::verify`]).
+//! - It must not capture a tensor that was itself computed from variables: that is an error which says to pass it as an
+//!   input. Integers and detached tensors may be captured.
+//!
+//! [`checkpoint_module`] is the same for code that goes through a struct with [`Parameters`](crate::parameters): the
+//! first pass runs on the detached twin and builds no graph at all.
+//!
+//! # What is kept, and until when
+//!
+//! Until its own backward is done, or its outputs are dropped: the inputs as their compressors keep them, the closure,
+//! and scalars. [`memory::held`](crate::memory::held) lists it by segment. The first pass of a closure builds its whole
+//! graph for a moment; the outputs are copied out of it.
+//!
+//! # Where the bits may differ
+//!
+//! - A tensor or weight that is used three times or more, in several segments, may be summed in another grouping.
+//! - A tracked input that repeats elements in memory (`broadcast_as`) is made contiguous before the first pass, and
+//!   Candle may add up a contiguous tensor in another order; all other orders in memory are restored for the recompute.
+
+mod closure;
+mod inputs;
+mod options;
+mod outputs;
+mod replay;
+mod versions;
+
+pub use closure::{checkpoint, checkpoint_module};
+pub use inputs::Input;
+pub use options::Options;
+pub use outputs::Outputs;
+pub use versions::mark_changed;

@@ -1,0 +1,71 @@
+//! What a checkpointed closure may give: one tensor or several.
+
+use crate::{Error, Result};
+use candle_core::Tensor;
+
+/// One tensor, or a vector, array or tuple of them.
+pub trait Outputs: Sized {
+    /// The tensors, in order.
+    fn into_tensors(self) -> Vec<Tensor>;
+
+    /// The same from tensors.
+    ///
+    /// # Errors
+    /// If there are more or fewer than the type holds.
+    fn from_tensors(tensors: Vec<Tensor>) -> Result<Self>;
+}
+
+impl Outputs for Tensor {
+    fn into_tensors(self) -> Vec<Tensor> {
+        vec![self]
+    }
+
+    fn from_tensors(tensors: Vec<Tensor>) -> Result<Self> {
+        let [tensor] = exactly(tensors)?;
+        Ok(tensor)
+    }
+}
+
+impl Outputs for Vec<Tensor> {
+    fn into_tensors(self) -> Vec<Tensor> {
+        self
+    }
+
+    fn from_tensors(tensors: Vec<Tensor>) -> Result<Self> {
+        Ok(tensors)
+    }
+}
+
+impl<const N: usize> Outputs for [Tensor; N] {
+    fn into_tensors(self) -> Vec<Tensor> {
+        self.into()
+    }
+
+    fn from_tensors(tensors: Vec<Tensor>) -> Result<Self> {
+        exactly(tensors)
+    }
+}
+
+macro_rules! tuple {
+    ($($name:ident: $tensor:ty),*) => {
+        impl Outputs for ($($tensor,)*) {
+            fn into_tensors(self) -> Vec<Tensor> {
+                let ($($name,)*) = self;
+                vec![$($name),*]
+            }
+
+            fn from_tensors(tensors: Vec<Tensor>) -> Result<Self> {
+                let [$($name),*] = exactly(tensors)?;
+                Ok(($($name,)*))
+            }
+        }
+    };
+}
+tuple!(a: Tensor);
+tuple!(a: Tensor, b: Tensor);
+tuple!(a: Tensor, b: Tensor, c: Tensor);
+tuple!(a: Tensor, b: Tensor, c: Tensor, d: Tensor);
+
+fn exactly<const N: usize>(tensors: Vec<Tensor>) -> Result<[Tensor; N]> {
+    tensors.try_into().map_err(|t: Vec<Tensor>| Error::OutputCount { expected: N, got: t.len() })
+}

@@ -1,0 +1,56 @@
+//! What packing did, by segment: nothing falls back silently.
+
+use super::packed::Packed;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+/// How the inputs of one segment were kept, since the process began or [`reset_counts`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SegmentCounts {
+    /// Path of the segment.
+    pub segment: String,
+    /// Tensors packed, by encoding ("none": kept as they are).
+    pub encodings: BTreeMap<String, u64>,
+    /// Tensors that their compressor could not keep exactly, so that they were kept as they are.
+    pub fallbacks: u64,
+    /// Bytes of the tensors' elements.
+    pub raw_bytes: u64,
+    /// Bytes kept for them.
+    pub kept_bytes: u64,
+}
+
+static COUNTS: LazyLock<Mutex<BTreeMap<String, SegmentCounts>>> = LazyLock::new(Mutex::default);
+
+/// How the inputs of each segment were kept, by path.
+pub fn counts() -> Vec<SegmentCounts> {
+    COUNTS.lock().values().cloned().collect()
+}
+
+/// Starts counting anew.
+pub fn reset_counts() {
+    COUNTS.lock().clear();
+}
+
+/// Counts one packed input. The first fallback of a segment is also reported as an event.
+pub(crate) fn record(segment: &str, input: usize, compressor: &str, packed: &Packed) {
+    let mut counts = COUNTS.lock();
+    let entry = counts.entry(segment.to_owned()).or_default();
+    if entry.segment.is_empty() {
+        segment.clone_into(&mut entry.segment);
+    }
+    *entry.encodings.entry(packed.encoding().to_owned()).or_default() += 1;
+    entry.raw_bytes += packed.raw_bytes() as u64;
+    entry.kept_bytes += packed.bytes() as u64;
+    if packed.is_fallback() {
+        entry.fallbacks += 1;
+        if entry.fallbacks == 1 {
+            tracing::warn!(
+                segment,
+                input,
+                compressor,
+                "input does not fit its compressor and is kept uncompressed; later ones are only counted"
+            );
+        }
+    }
+}

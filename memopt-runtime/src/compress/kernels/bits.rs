@@ -1,0 +1,76 @@
+//! One bit an element, for tensors of zeros and ones.
+#![allow(unsafe_code)]
+
+use super::bits_loops::{self, BLOCK};
+use super::element::Element;
+use super::level::SimdLevel;
+use super::memory;
+use super::parallel::{self, TASK_ELEMENTS};
+
+/// A tensor of `+0` and `1`, one bit an element.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bits {
+    words: Vec<u64>,
+    length: usize,
+}
+
+impl Bits {
+    /// Packs `elements`; `None` if one of them is neither `+0` nor exactly one. That is found while packing, within a
+    /// few thousand elements of the first such one, and rules out `-0.0`, NaN and every other value.
+    pub fn pack<E: Element>(level: SimdLevel, elements: &[E]) -> Option<Self> {
+        let length = elements.len();
+        let input = E::words(elements).chunks(TASK_ELEMENTS);
+        // SAFETY: the chunks of both sides pair up and cover everything, and a successful `pack` writes all of its.
+        let words = unsafe {
+            memory::written(length.div_ceil(BLOCK), |output| {
+                let tasks = input.zip(output.chunks_mut(TASK_ELEMENTS / BLOCK));
+                parallel::all(size_of_val(elements), tasks, |(input, output)| {
+                    bits_loops::pack(level, input, E::ONE, output)
+                })
+            })
+        }?;
+        Some(Self { words, length })
+    }
+
+    /// The elements, in any type.
+    pub fn unpack<E: Element>(&self, level: SimdLevel) -> Vec<E> {
+        let bytes = self.length * size_of::<E>();
+        let input = self.words.chunks(TASK_ELEMENTS / BLOCK);
+        // SAFETY: the chunks of both sides pair up and cover everything, and `unpack` writes all of its.
+        let elements = unsafe {
+            memory::written(self.length, |output| {
+                let tasks = input.zip(output.chunks_mut(TASK_ELEMENTS));
+                parallel::all(bytes, tasks, |(input, output)| {
+                    bits_loops::unpack(level, input, E::ONE, output);
+                    true
+                })
+            })
+        };
+        E::from_words(elements.unwrap_or_default())
+    }
+
+    /// The bits: bit `i` of word `k` is element `64k + i`; those past the end are zero.
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Number of elements that are one.
+    pub fn count_ones(&self) -> usize {
+        self.words.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Heap bytes kept.
+    pub fn bytes(&self) -> usize {
+        self.words.capacity() * size_of::<u64>()
+    }
+}

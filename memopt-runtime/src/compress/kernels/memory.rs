@@ -1,0 +1,54 @@
+//! Output vectors that are not written twice.
+//!
+//! A large output is fresh memory, whose page faults cost more than the writes. So it is never zeroed first, and the
+//! system is asked for huge pages: these made unpacking 236 MB four to five times as fast. Writing past the caches
+//! was no faster on top of that, probably because the system has just brought the page into the cache by clearing it.
+#![allow(unsafe_code)]
+
+use std::mem::MaybeUninit;
+
+/// Size of a huge page on the systems that have them for 4 KiB base pages; only whole ones are asked for.
+#[cfg(target_os = "linux")]
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Output bytes from which huge pages are asked for; at least one whole one lies inside then. The allocator tends to
+/// reuse smaller outputs, which have no page faults.
+#[cfg(target_os = "linux")]
+const HUGE_PAGES_BYTES: usize = 4 << 20;
+
+/// A vector of `length` elements as written by `write`; `None` if that returns `false`.
+///
+/// # Safety
+///
+/// When `write` returns `true`, it has written every element of the slice.
+pub unsafe fn written<T>(length: usize, write: impl FnOnce(&mut [MaybeUninit<T>]) -> bool) -> Option<Vec<T>> {
+    let mut vector = Vec::with_capacity(length);
+    let spare = &mut vector.spare_capacity_mut()[..length];
+    advise_huge_pages(spare);
+    if !write(spare) {
+        return None;
+    }
+    // SAFETY: the capacity is at least `length`, and the caller vouches that all of them are written.
+    unsafe { vector.set_len(length) };
+    Some(vector)
+}
+
+/// Asks for huge pages behind a large slice. A hint: errors are ignored.
+#[cfg(target_os = "linux")]
+fn advise_huge_pages<T>(slice: &mut [MaybeUninit<T>]) {
+    let bytes = size_of_val(slice);
+    if bytes < HUGE_PAGES_BYTES {
+        return;
+    }
+    let start = slice.as_mut_ptr().cast::<u8>();
+    let skipped = start.align_offset(HUGE_PAGE);
+    let inner = bytes.saturating_sub(skipped) & !(HUGE_PAGE - 1);
+    if inner > 0 {
+        // SAFETY: the range lies inside the slice, which we own; the advice changes no contents.
+        unsafe { libc::madvise(start.add(skipped).cast(), inner, libc::MADV_HUGEPAGE) };
+    }
+}
+
+/// Only Linux has this advice.
+#[cfg(not(target_os = "linux"))]
+fn advise_huge_pages<T>(_slice: &mut [MaybeUninit<T>]) {}

@@ -1,0 +1,155 @@
+//! A packed tensor: what is kept, and how it becomes the tensor again.
+
+use super::arrangement::Arrangement;
+use super::compressor::{Encoded, Encoding};
+use crate::{storage, Error, Result};
+use candle_core::{DType, Tensor, Var};
+use std::any::Any;
+
+/// A tensor as a compressor keeps it.
+pub struct Packed {
+    kept: Kept,
+    arrangement: Arrangement,
+    dtype: DType,
+    fallback: bool,
+}
+
+enum Kept {
+    Encoded(Box<dyn Encoded>),
+    /// The tensor itself: its buffer is shared with whoever else has it.
+    Tensor(Tensor),
+}
+
+impl Packed {
+    pub(super) fn new(
+        encode: &dyn Fn(&Tensor) -> Result<Encoding>,
+        checks_itself: bool,
+        x: &Tensor,
+    ) -> Result<Self> {
+        let x = x.detach();
+        let arrangement = Arrangement::of(x.layout());
+        let dtype = x.dtype();
+        let as_is = |fallback| Packed { kept: Kept::Tensor(x.clone()), arrangement: arrangement.clone(), dtype, fallback };
+        if !x.device().is_cpu() || !Arrangement::can_pack(x.layout()) {
+            return Ok(as_is(true));
+        }
+        let compact = arrangement.compact(&x)?;
+        match encode(&compact)? {
+            Encoding::AsIs => Ok(as_is(false)),
+            Encoding::DoesNotFit => Ok(as_is(true)),
+            Encoding::Encoded(encoded) => {
+                let packed = Packed { kept: Kept::Encoded(encoded), arrangement: arrangement.clone(), dtype, fallback: false };
+                if checks_itself || packed.restores(&compact)? {
+                    Ok(packed)
+                } else {
+                    Ok(as_is(true))
+                }
+            }
+        }
+    }
+
+    /// The tensor, with the shape, dtype, device and order in memory that it had.
+    ///
+    /// # Errors
+    /// If a compressor's decoding fails or gives another number or type of elements.
+    pub fn unpack(&self) -> Result<Tensor> {
+        match &self.kept {
+            Kept::Tensor(x) => Ok(x.clone()),
+            Kept::Encoded(_) => self.arrangement.expand(&self.decode(false)?),
+        }
+    }
+
+    /// The tensor as a new leaf of a graph, and the leaf itself: backward gives the gradient of the leaf, which
+    /// [`Packed::gradient_of`] turns into the gradient of the tensor.
+    pub(crate) fn unpack_tracked(&self) -> Result<(Tensor, Tensor)> {
+        let leaf = match &self.kept {
+            Kept::Tensor(x) => Var::from_tensor(&self.arrangement.compact(x)?)?.into_inner(),
+            Kept::Encoded(_) => self.decode(true)?,
+        };
+        Ok((self.arrangement.expand(&leaf)?, leaf))
+    }
+
+    /// The gradient of the tensor, from that of its leaf.
+    pub(crate) fn gradient_of(&self, leaf_gradient: &Tensor) -> Result<Tensor> {
+        self.arrangement.restore_order(leaf_gradient)
+    }
+
+    /// The encoded form, if it is a `T`: how kernels that work on packed spikes get at them.
+    pub fn encoded<T: Encoded>(&self) -> Option<&T> {
+        match &self.kept {
+            Kept::Encoded(encoded) => {
+                let any: &dyn Any = &**encoded;
+                any.downcast_ref()
+            }
+            Kept::Tensor(_) => None,
+        }
+    }
+
+    /// Name of the encoding: "bit", "byte", "sparse", a user's own, or "none".
+    pub fn encoding(&self) -> &str {
+        match &self.kept {
+            Kept::Encoded(encoded) => encoded.encoding(),
+            Kept::Tensor(_) => "none",
+        }
+    }
+
+    /// Whether the compressor could not keep these values exactly, so that the tensor is kept as it is.
+    pub fn is_fallback(&self) -> bool {
+        self.fallback
+    }
+
+    /// Bytes kept alive. For a tensor kept as it is: its whole buffer, also if it is a view of a part.
+    pub fn bytes(&self) -> usize {
+        self.buffer().1
+    }
+
+    /// Bytes of the tensor's elements.
+    pub fn raw_bytes(&self) -> usize {
+        self.arrangement.shape().elem_count() * self.dtype.size_in_bytes()
+    }
+
+    /// Address (0: nobody else has it) and bytes of what is kept.
+    pub(crate) fn buffer(&self) -> (usize, usize) {
+        match &self.kept {
+            Kept::Encoded(encoded) => (0, encoded.bytes()),
+            Kept::Tensor(x) => storage::buffer_of(x),
+        }
+    }
+
+    /// Decodes into a contiguous tensor of the compact shape, without a copy.
+    fn decode(&self, is_variable: bool) -> Result<Tensor> {
+        let Kept::Encoded(encoded) = &self.kept else {
+            return Err(candle_core::Error::Msg("a tensor kept as it is needs no decoding".into()).into());
+        };
+        let elements = encoded.decode()?;
+        let (got_len, got_dtype) = (storage::len(&elements), storage::dtype(&elements));
+        let shape = self.arrangement.compact_shape();
+        if (got_len, got_dtype) != (shape.elem_count(), self.dtype) {
+            return Err(Error::Decoded {
+                compressor: encoded.encoding().to_owned(),
+                expected_len: shape.elem_count(),
+                expected_dtype: self.dtype,
+                got_len,
+                got_dtype,
+            });
+        }
+        Ok(storage::into_tensor(elements, shape, is_variable))
+    }
+
+    /// Whether decoding gives these elements, bit for bit.
+    fn restores(&self, compact: &Tensor) -> Result<bool> {
+        Ok(storage::same_bits(&self.decode(false)?, compact))
+    }
+}
+
+impl std::fmt::Debug for Packed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Packed")
+            .field("encoding", &self.encoding())
+            .field("shape", self.arrangement.shape())
+            .field("dtype", &self.dtype)
+            .field("bytes", &self.bytes())
+            .field("fallback", &self.fallback)
+            .finish()
+    }
+}

@@ -1,0 +1,314 @@
+//! The one error type of the runtime.
+//!
+//! Every message says what was wrong, with which part (the path of the segment or the name of the function), and
+//! what to do about it.
+
+use candle_core::{DType, Shape};
+
+/// `Result` with memopt's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Which pass of a training step an error happened in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// The first run of a closure, in the forward pass.
+    Forward,
+    /// The second run of a closure, in the backward pass, that rebuilds what was not kept.
+    Recompute,
+    /// Gradients are computed.
+    Backward,
+}
+
+impl std::fmt::Display for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Phase::Forward => "forward",
+            Phase::Recompute => "recompute",
+            Phase::Backward => "backward",
+        })
+    }
+}
+
+/// What can go wrong.
+///
+/// Candle runs our operations, so an error of ours that happens inside `loss.backward()` arrives as a
+/// [`candle_core::Error`]; [`Error::find`] gets the typed one out of it.
+///
+/// ```
+/// use candle_core::{Device, Var};
+/// use memopt_runtime::{checkpoint::checkpoint, Error};
+///
+/// let w = Var::new(&[1f32, 2.], &Device::Cpu)?;
+/// let y = checkpoint(move |x| x[0].mul(&w), &[Var::new(&[3f32, 4.], &Device::Cpu)?], "product")?;
+/// let loss = y.sum_all()?;
+/// loss.backward()?;
+/// let error = loss.backward().unwrap_err();
+/// assert!(matches!(Error::find(&error), Some(Error::SecondBackward { function }) if function == "product"));
+/// # Ok::<(), candle_core::Error>(())
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// `backward()` went through a function a second time; what it had saved is already freed.
+    #[error("`{function}`: backward was called a second time, but what it had saved is freed by the first; run the forward pass again before each backward")]
+    SecondBackward {
+        /// Name of the function.
+        function: String,
+    },
+
+    /// Gradients of an earlier, failed backward are still in the function.
+    #[error("`{function}`: it still holds gradients of an earlier backward that failed midway, or of one that runs at the same time in another thread; run the forward pass again")]
+    StaleGradient {
+        /// Name of the function.
+        function: String,
+    },
+
+    /// A backward closure gave another number of gradients than the function has inputs.
+    #[error("`{function}`: its backward closure gave {got} gradients for {expected} inputs; give one entry for each input, `None` for those that need none")]
+    GradientCount {
+        /// Name of the function.
+        function: String,
+        /// Number of inputs.
+        expected: usize,
+        /// Number of gradients given.
+        got: usize,
+    },
+
+    /// A gradient has another shape than the tensor that it belongs to.
+    #[error("`{function}`: the gradient of {tensor} has shape {got:?}, but the tensor has {expected:?}")]
+    GradientShape {
+        /// Name of the function.
+        function: String,
+        /// Which tensor, such as "input 0".
+        tensor: String,
+        /// Shape of the tensor.
+        expected: Shape,
+        /// Shape of the gradient.
+        got: Shape,
+    },
+
+    /// A gradient has another dtype than the tensor that it belongs to.
+    #[error("`{function}`: the gradient of {tensor} is {got:?}, but the tensor is {expected:?}; convert it with `to_dtype`")]
+    GradientDType {
+        /// Name of the function.
+        function: String,
+        /// Which tensor, such as "input 0".
+        tensor: String,
+        /// Dtype of the tensor.
+        expected: DType,
+        /// Dtype of the gradient.
+        got: DType,
+    },
+
+    /// Tensors of one function are on several devices.
+    #[error("`{function}`: {tensor} is on another device than the first tensor; move it with `to_device`")]
+    MixedDevices {
+        /// Name of the function.
+        function: String,
+        /// Which tensor, such as "input 1".
+        tensor: String,
+    },
+
+    /// A storage has another number of elements than its shape.
+    #[error("`{function}`: a buffer of {got} elements cannot have shape {shape:?}")]
+    StorageLength {
+        /// Name of the function.
+        function: String,
+        /// Number of elements in the buffer.
+        got: usize,
+        /// The shape asked for.
+        shape: Shape,
+    },
+
+    /// User code panicked; the panic was caught and nothing is poisoned.
+    #[error("`{function}`: panicked in {phase}: {message}")]
+    Panicked {
+        /// Name of the function or segment.
+        function: String,
+        /// In which pass.
+        phase: Phase,
+        /// The panic's message.
+        message: String,
+    },
+
+    /// An error in the code of one segment.
+    #[error("segment `{segment}`, {phase}: {source}")]
+    Segment {
+        /// Path of the segment.
+        segment: String,
+        /// In which pass.
+        phase: Phase,
+        /// What happened.
+        source: Box<Error>,
+    },
+
+    /// A checkpointed closure captures a tensor that is itself computed from variables.
+    #[error("segment `{segment}`: the closure captures a tensor of shape {shape:?} ({dtype:?}) that was computed from variables outside of it, and its gradient would be lost; pass it as an input: `checkpoint(f, &[x, captured], ..)`")]
+    CapturedActivation {
+        /// Path of the segment.
+        segment: String,
+        /// Shape of the captured tensor.
+        shape: Shape,
+        /// Its dtype.
+        dtype: DType,
+    },
+
+    /// The recompute in backward did something else than the first pass.
+    #[error("segment `{segment}`: the recompute differs from the first pass: {what}; the closure must compute the same again: no unseeded randomness, no state that moves, no weights that change between forward and backward")]
+    RecomputeDiffers {
+        /// Path of the segment.
+        segment: String,
+        /// What differs.
+        what: String,
+    },
+
+    /// Variables were changed between forward and backward.
+    #[error("segment `{segment}`: a variable of shape {shape:?} was changed between forward and backward, so the recompute would give wrong gradients; run `backward` before the optimizer steps")]
+    WeightsChanged {
+        /// Path of the segment.
+        segment: String,
+        /// Shape of the variable.
+        shape: Shape,
+    },
+
+    /// The chain of functions is deeper than backward can follow on the stack.
+    #[error("`{function}`: a chain of more than {limit} functions is too deep: Candle's backward recurses through it; put several layers in one function, or raise the limit with `autograd::set_depth_limit` and run forward, backward and drop in a thread with a larger stack")]
+    TooDeep {
+        /// Name of the function.
+        function: String,
+        /// The limit in force.
+        limit: usize,
+    },
+
+    /// Compressors were given one by one, but not one for each input.
+    #[error("segment `{segment}`: {compressors} compressors for {inputs} inputs; give one for each input, or one for all with `Options::compressor`")]
+    CompressorCount {
+        /// Path of the segment.
+        segment: String,
+        /// Number of inputs.
+        inputs: usize,
+        /// Number of compressors.
+        compressors: usize,
+    },
+
+    /// A compressor gave back something else than it was given.
+    #[error("compressor `{compressor}`: decoding gave {got_len} elements of {got_dtype:?}, but {expected_len} of {expected_dtype:?} were encoded; mend its `decode`")]
+    Decoded {
+        /// Name of the compressor.
+        compressor: String,
+        /// Number of elements encoded.
+        expected_len: usize,
+        /// Their dtype.
+        expected_dtype: DType,
+        /// Number of elements decoded.
+        got_len: usize,
+        /// Their dtype.
+        got_dtype: DType,
+    },
+
+    /// A closure gave back another number of outputs than its type says.
+    #[error("{expected} outputs expected, {got} given")]
+    OutputCount {
+        /// Number expected by the type.
+        expected: usize,
+        /// Number given.
+        got: usize,
+    },
+
+    /// Something is not supported on this device.
+    #[error("`{function}`: {what} runs on the CPU only so far; move the tensors there with `to_device`")]
+    UnsupportedDevice {
+        /// Name of the function.
+        function: String,
+        /// What was asked for.
+        what: String,
+    },
+
+    /// Memory accounting was used in a way that cannot give a right number.
+    #[error(transparent)]
+    Memory(#[from] crate::memory::MemoryError),
+
+    /// An error of Candle's own.
+    #[error(transparent)]
+    Candle(candle_core::Error),
+}
+
+impl Error {
+    /// The memopt error inside an error that came out of Candle, as from `loss.backward()`; `None` if it is Candle's own.
+    pub fn find(error: &candle_core::Error) -> Option<&Error> {
+        use candle_core::Error as C;
+        match error {
+            C::Io(e) => e.get_ref().and_then(|e| e.downcast_ref()),
+            C::Context { inner, .. } | C::WithPath { inner, .. } | C::WithBacktrace { inner, .. } => {
+                Self::find(inner)
+            }
+            C::WrappedContext { wrapped, .. } => wrapped.downcast_ref(),
+            _ => None,
+        }
+    }
+
+    /// The innermost error: what happened, without the segments it happened in.
+    pub fn root(&self) -> &Error {
+        match self {
+            Error::Segment { source, .. } => source.root(),
+            other => other,
+        }
+    }
+
+    /// Says in which segment it happened, unless it says so itself.
+    pub(crate) fn in_segment(self, segment: &str, phase: Phase) -> Self {
+        match &self {
+            Error::Panicked { function: named, .. } | Error::Segment { segment: named, .. } if named == segment => self,
+            _ => Error::Segment { segment: segment.to_owned(), phase, source: Box::new(self) },
+        }
+    }
+}
+
+impl From<candle_core::Error> for Error {
+    /// An error of ours that went through Candle comes back as it was.
+    fn from(error: candle_core::Error) -> Self {
+        match error {
+            candle_core::Error::Io(e) => match e.downcast::<Error>() {
+                Ok(ours) => ours,
+                Err(e) => Error::Candle(candle_core::Error::Io(e)),
+            },
+            other => Error::Candle(other),
+        }
+    }
+}
+
+impl From<Error> for candle_core::Error {
+    /// Candle's `Io` is its one variant that prints as the error inside and lets [`Error::find`] get it back, typed.
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Candle(e) => e,
+            ours => candle_core::Error::Io(std::io::Error::other(ours)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_survives_the_way_through_candle() {
+        let ours = Error::SecondBackward { function: "f".into() };
+        let text = ours.to_string();
+        let candle: candle_core::Error = ours.into();
+        assert_eq!(candle.to_string(), text);
+        let candle = candle.context("training").with_path("model");
+        assert!(matches!(Error::find(&candle), Some(Error::SecondBackward { .. })));
+        let back: Error = candle_core::Error::from(Error::SecondBackward { function: "f".into() }).into();
+        assert!(matches!(back, Error::SecondBackward { .. }));
+    }
+
+    #[test]
+    fn candles_own_errors_stay_candles() {
+        let e = candle_core::Error::Msg("no".into());
+        assert!(Error::find(&e).is_none());
+        assert!(matches!(Error::from(e), Error::Candle(_)));
+        let io = candle_core::Error::Io(std::io::Error::other("disk"));
+        assert!(matches!(Error::from(io), Error::Candle(candle_core::Error::Io(_))));
+    }
+}

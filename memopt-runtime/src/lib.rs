@@ -1,0 +1,24 @@
+//! The runtime of memopt: what the derive macros and the facade crate `memopt` stand on.
+//!
+//! Modules depend downwards only:
+//!
+//! ```text
+//! checkpoint    closures whose inner state is recomputed in backward instead of kept
+//!   parameters  the tensors that a struct trains, and its detached twin
+//!   compress    lossless spike compression of what a segment keeps
+//!   autograd    N-input, M-output differentiable functions over Candle
+//!     memory    counting allocator, bytes held by segments, the memory curve of a step
+//! ```
+//!
+//! Users depend on the facade `memopt`; this crate is public so that other crates can build on the parts.
+
+pub mod autograd;
+pub mod checkpoint;
+pub mod compress;
+mod error;
+pub mod memory;
+mod panics;
+pub mod parameters;
+mod storage;
+
+pub use error::{Error, Phase, Result};

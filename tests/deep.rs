@@ -1,0 +1,46 @@
+//! Long chains: Candle's walk recurses, so the stack is the limit.
+#![allow(clippy::unwrap_used)]
+
+use candle_core::{Device, Tensor, Var};
+use memopt::autograd::depth_limit;
+use memopt::checkpoint::checkpoint;
+use memopt::Error;
+
+fn chain(length: usize, w: &Var, x: &Tensor) -> memopt::Result<Tensor> {
+    let mut y = x.clone();
+    for _ in 0..length {
+        let (a, b) = (w.clone(), w.clone());
+        y = checkpoint(move |x| x[0].mul(&a)?.add(&b), &[&y], "link")?;
+    }
+    Ok(y)
+}
+
+/// The default stack of a spawned thread.
+fn on_two_mebibytes(work: impl FnOnce() + Send + 'static) {
+    std::thread::Builder::new().stack_size(2 << 20).spawn(work).unwrap().join().unwrap();
+}
+
+#[test]
+fn a_thousand_chained_closures_on_a_two_mebibyte_stack() {
+    on_two_mebibytes(|| {
+        let w = Var::new(&[0.5f32, 0.25], &Device::Cpu).unwrap();
+        let x = Tensor::new(&[1f32, 0.], &Device::Cpu).unwrap();
+        let y = chain(1_000, &w, &x).unwrap();
+        let gradients = y.sum_all().unwrap().backward().unwrap();
+        let g = gradients.get(&w).unwrap().to_vec1::<f32>().unwrap();
+        // y = w y + w has the fixed point w / (1 - w), whose derivative is 1 / (1 - w)^2
+        assert!((g[0] - 4.).abs() < 1e-4 && (g[1] - 16. / 9.).abs() < 1e-4, "{g:?}");
+        // dropping the graph without a backward must not overflow either
+        drop(chain(1_000, &w, &x).unwrap());
+    });
+}
+
+#[test]
+fn a_longer_chain_is_a_typed_error() {
+    on_two_mebibytes(|| {
+        let w = Var::new(&[0.5f32], &Device::Cpu).unwrap();
+        let x = Tensor::new(&[1f32], &Device::Cpu).unwrap();
+        let error = chain(depth_limit() + 1, &w, &x).unwrap_err();
+        assert!(matches!(error, Error::TooDeep { limit, .. } if limit == depth_limit()), "{error}");
+    });
+}

@@ -1,0 +1,287 @@
+//! The traps that have bitten people elsewhere, as far as they concern checkpointed closures and compression.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use candle_core::{DType, Device, Result, Tensor, Var};
+use common::{assert_same, bits, gradient, Values};
+use memopt::checkpoint::{checkpoint, mark_changed, Options};
+use memopt::compress::{Auto, Bit, Null, Pack};
+use memopt::Error;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
+const CPU: &Device = &Device::Cpu;
+
+fn var(seed: u64, shape: &[usize]) -> Var {
+    Var::from_tensor(&Values::new(seed).tensor(shape, DType::F32).unwrap()).unwrap()
+}
+
+fn typed(error: &candle_core::Error) -> &Error {
+    Error::find(error).unwrap_or_else(|| panic!("not typed: {error}"))
+}
+
+fn dense(w: &Var, b: &Var) -> impl Fn(&[Tensor]) -> Result<Tensor> + Clone + Send + 'static {
+    let (w, b) = (w.clone(), b.clone());
+    move |x| x[0].matmul(&w)?.broadcast_add(&b)?.tanh()
+}
+
+#[test]
+fn weights_captured_by_a_closure_get_their_gradients() {
+    let (w, b) = (var(1, &[4, 3]), var(2, &[3]));
+    let x = var(3, &[5, 4]);
+    let f = dense(&w, &b);
+    let plain = f(&[x.as_tensor().clone()]).unwrap().sum_all().unwrap().backward().unwrap();
+    let ours = checkpoint(f, &[&x], "dense").unwrap().sum_all().unwrap().backward().unwrap();
+    for v in [&w, &b, &x] {
+        assert_eq!(gradient(&ours, v).unwrap(), gradient(&plain, v).unwrap());
+    }
+}
+
+#[test]
+fn a_first_input_that_needs_no_gradient_does_not_cost_the_weights_theirs() {
+    let (w, b) = (var(1, &[4, 3]), var(2, &[3]));
+    let x = Values::new(3).spikes(&[5, 4], 0.3, DType::F32).unwrap();
+    let f = dense(&w, &b);
+    let plain = f(&[x.clone()]).unwrap().sum_all().unwrap().backward().unwrap();
+    let ours = checkpoint(f, &[&x], "first").unwrap().sum_all().unwrap().backward().unwrap();
+    assert_eq!(gradient(&ours, &w).unwrap(), gradient(&plain, &w).unwrap());
+    assert_eq!(gradient(&ours, &b).unwrap(), gradient(&plain, &b).unwrap());
+    assert!(ours.get(&x).is_none(), "no gradient of the data is computed");
+}
+
+#[test]
+fn one_weight_in_two_segments_is_summed_once() {
+    let (w, b, c) = (var(1, &[3, 3]), var(2, &[3]), var(3, &[3]));
+    let x = var(4, &[2, 3]);
+    let (f, g) = (dense(&w, &b), dense(&w, &c));
+    let plain = g(&[f(&[x.as_tensor().clone()]).unwrap()]).unwrap().sum_all().unwrap().backward().unwrap();
+    let y = checkpoint(f, &[&x], "a").unwrap();
+    let ours = checkpoint(g, &[&y], "b").unwrap().sum_all().unwrap().backward().unwrap();
+    assert_eq!(gradient(&ours, &w).unwrap(), gradient(&plain, &w).unwrap());
+}
+
+#[test]
+fn the_same_segment_called_twice_in_a_forward_keeps_two_records() {
+    let (w, b) = (var(1, &[3, 3]), var(2, &[3]));
+    let (x, z) = (var(3, &[2, 3]), var(4, &[2, 3]));
+    let f = dense(&w, &b);
+    let both = |a: Tensor, b: Tensor| (a * b).unwrap().sum_all().unwrap();
+    let plain = both(f(&[x.as_tensor().clone()]).unwrap(), f(&[z.as_tensor().clone()]).unwrap());
+    let plain = plain.backward().unwrap();
+    let (a, b_) =
+        (checkpoint(f.clone(), &[&x], "twice").unwrap(), checkpoint(f, &[&z], "twice").unwrap());
+    let records = |n| memopt::memory::held().segments.iter().any(|s| s.segment == "twice" && s.records == n);
+    assert!(records(2));
+    let ours = both(a, b_).backward().unwrap();
+    assert!(!records(2) && !records(1));
+    for v in [&w, &b, &x, &z] {
+        assert_eq!(gradient(&ours, v).unwrap(), gradient(&plain, v).unwrap());
+    }
+}
+
+#[test]
+fn a_second_backward_is_a_clear_error() {
+    let (w, b) = (var(1, &[3, 3]), var(2, &[3]));
+    let loss = checkpoint(dense(&w, &b), &[&var(3, &[2, 3])], "once").unwrap().sum_all().unwrap();
+    loss.backward().unwrap();
+    let error = loss.backward().unwrap_err();
+    assert!(matches!(typed(&error), Error::SecondBackward { function } if function == "once"));
+    assert!(error.to_string().contains("run the forward pass again"), "{error}");
+}
+
+#[test]
+fn non_binary_values_in_a_bit_compressed_input_are_kept_exactly_and_counted() {
+    let w = var(1, &[5]);
+    let x = Tensor::new(&[2f32, 0.5, -1., f32::NAN, -0.0], CPU).unwrap();
+    let captured = w.clone();
+    let f = move |x: &[Tensor]| x[0].mul(&captured);
+    let plain = f(&[x.clone()]).unwrap().sum_all().unwrap().backward().unwrap();
+    let y = checkpoint(f, &[&x], Options::new("trap.bits").compressor(Bit)).unwrap();
+    let ours = y.sum_all().unwrap().backward().unwrap();
+    assert_eq!(gradient(&ours, &w).unwrap(), gradient(&plain, &w).unwrap());
+    let counts = memopt::compress::counts().into_iter().find(|c| c.segment == "trap.bits").unwrap();
+    assert_eq!(counts.fallbacks, 1);
+}
+
+/// An optimizer's probe saw zeros, which look binary; the data is not.
+#[test]
+fn each_pack_is_checked_whatever_a_probe_saw() {
+    let zeros = Tensor::zeros(8, DType::F32, CPU).unwrap();
+    assert_eq!(Bit.pack(&zeros).unwrap().encoding(), "bit");
+    let counts = Tensor::new(&[0f32, 3., 1., 7., 0., 0., 2., 255.], CPU).unwrap();
+    let packed = Bit.pack(&counts).unwrap();
+    assert!(packed.is_fallback());
+    assert_same(&packed.unpack().unwrap(), &counts);
+}
+
+#[test]
+fn dtype_shape_and_device_survive_the_round_trip() {
+    for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16, DType::U8] {
+        let x = Values::new(1).spikes(&[3, 1, 5], 0.4, dtype).unwrap();
+        let y = Bit.pack(&x).unwrap().unpack().unwrap();
+        assert_same(&y, &x);
+        assert!(y.device().same_device(x.device()));
+    }
+}
+
+#[test]
+fn a_recompute_that_differs_names_the_segment() {
+    let x = var(1, &[4]);
+    let once = |f: fn(&Tensor, usize) -> Result<Vec<Tensor>>| {
+        let calls = AtomicUsize::new(0);
+        let f = move |x: &[Tensor]| f(&x[0], calls.fetch_add(1, Ordering::Relaxed));
+        let y: Vec<Tensor> = checkpoint(f, &[&x], Options::new("block.2").verify(true)).unwrap();
+        let error = y[0].sum_all().unwrap().backward().unwrap_err();
+        match typed(&error) {
+            Error::RecomputeDiffers { segment, what } => {
+                assert_eq!(segment, "block.2");
+                what.clone()
+            }
+            other => panic!("{other}"),
+        }
+    };
+    let shape = once(|x, call| Ok(vec![x.narrow(0, 0, 4 - call)?.sqr()?]));
+    assert!(shape.contains("[3]") && shape.contains("[4]"), "{shape}");
+    let dtype = once(|x, call| Ok(vec![x.to_dtype([DType::F32, DType::F64][call])?]));
+    assert!(dtype.contains("F64"), "{dtype}");
+    let number = once(|x, call| Ok(vec![x.sqr()?; 1 + call]));
+    assert!(number.contains("2 outputs"), "{number}");
+    // the values: what unseeded dropout would do
+    let values = once(|x, call| Ok(vec![(x * (1. + call as f64))?]));
+    assert!(values.contains("other values"), "{values}");
+}
+
+#[test]
+fn a_recompute_that_reaches_another_variable_does_not_lose_its_gradient_silently() {
+    let (x, w, late) = (var(1, &[4]), var(2, &[4]), var(3, &[4]));
+    let calls = AtomicUsize::new(0);
+    let f = move |x: &[Tensor]| {
+        let w = if calls.fetch_add(1, Ordering::Relaxed) == 0 { &w } else { &late };
+        x[0].mul(w)
+    };
+    let y = checkpoint(f, &[&x], Options::new("switch").verify(false)).unwrap();
+    let error = y.sum_all().unwrap().backward().unwrap_err();
+    assert!(matches!(typed(&error), Error::RecomputeDiffers { what, .. } if what.contains("variable")));
+}
+
+#[test]
+fn a_captured_activation_is_a_typed_error_that_says_to_pass_it() {
+    let (x, w) = (var(1, &[3]), var(2, &[3]));
+    let plain = x.affine(2., 1.).unwrap();
+    let from_function: Tensor = checkpoint(|x| x[0].sqr(), &[&x], "earlier").unwrap();
+    for activation in [plain, from_function] {
+        let (captured, w) = (activation.clone(), w.clone());
+        let f = move |x: &[Tensor]| x[0].mul(&w)?.add(&captured);
+        let error = checkpoint(f, &[&x], "captures").unwrap_err();
+        assert!(matches!(&error, Error::CapturedActivation { segment, shape, .. }
+            if segment == "captures" && shape.dims() == [3]));
+        assert!(error.to_string().contains("pass it as an input"), "{error}");
+        // detached, or as an input, it works
+        let constant = activation.detach();
+        checkpoint(move |x| x[0].add(&constant), &[&x], "constant").unwrap().sum_all().unwrap().backward().unwrap();
+        let both = checkpoint(|x| x[0].add(&x[1]), &[x.as_tensor(), &activation], "input").unwrap();
+        both.sum_all().unwrap().backward().unwrap();
+    }
+    // what has no gradient may be captured
+    let mask = x.gt(0.).unwrap();
+    let masked = checkpoint(
+        move |x| mask.where_cond(&x[0], &x[0].zeros_like()?),
+        &[&x],
+        "mask",
+    );
+    masked.unwrap().sum_all().unwrap().backward().unwrap();
+}
+
+#[test]
+fn weights_that_change_between_forward_and_backward_are_found() {
+    let x = Tensor::new(&[1f32, 0., 1.], CPU).unwrap();
+    let run = |verify: bool, says_so: bool| {
+        let w = var(1, &[3]);
+        let captured = w.clone();
+        let options = Options::new("layer").verify(verify);
+        let y = checkpoint(move |x| x[0].mul(&captured), &[&x], options).unwrap();
+        w.set(&w.affine(2., 0.).unwrap().detach()).unwrap();
+        if says_so {
+            mark_changed(&w);
+        }
+        y.sum_all().unwrap().backward().map(|_| ())
+    };
+    for (verify, says_so) in [(false, true), (true, false), (true, true)] {
+        let error = run(verify, says_so).unwrap_err();
+        assert!(matches!(typed(&error), Error::WeightsChanged { segment, .. } if segment == "layer"), "{error}");
+    }
+    // nobody says so and nobody looks
+    run(false, false).unwrap();
+}
+
+#[test]
+fn an_optimizers_step_after_backward_is_no_change() {
+    let w = var(1, &[3]);
+    for _ in 0..3 {
+        let captured = w.clone();
+        let y = checkpoint(move |x| x[0].mul(&captured), &[&w.as_detached_tensor()], "layer").unwrap();
+        let g = y.sum_all().unwrap().backward().unwrap();
+        w.set(&(w.as_tensor() - g.get(&w).unwrap()).unwrap().detach()).unwrap();
+        mark_changed(&w);
+    }
+}
+
+/// No end-to-end tolerance: where an input is one ulp off, spikes flip; where it is the same, all bits are.
+#[test]
+fn spikes_are_compared_by_bits_not_by_tolerance() {
+    let threshold = 0.5f32;
+    let x = Tensor::new(&[threshold, f32::from_bits(threshold.to_bits() - 1)], CPU).unwrap();
+    let w = Var::new(&[1f32, 1.], CPU).unwrap();
+    let captured = w.clone();
+    let f = move |x: &[Tensor]| x[0].mul(&captured)?.ge(threshold as f64)?.to_dtype(DType::F32)?.mul(&captured);
+    let plain = f(&[x.clone()]).unwrap();
+    let ours = checkpoint(f, &[&x], Options::new("spike").compressor(Auto).verify(true)).unwrap();
+    assert_eq!(ours.to_vec1::<f32>().unwrap(), [1., 0.]);
+    assert_eq!(bits(&ours), bits(&plain));
+    ours.sum_all().unwrap().backward().unwrap();
+}
+
+/// Nothing outside changes: the user's tensors keep their identity, flags and values.
+#[test]
+fn the_users_tensors_are_untouched() {
+    let (w, b) = (var(1, &[3, 3]), var(2, &[3]));
+    let x = var(3, &[2, 3]);
+    let y = x.affine(2., 0.).unwrap();
+    let before = (x.id(), y.id(), bits(&w), bits(&y), y.track_op(), w.is_variable());
+    let out = checkpoint(dense(&w, &b), &[&y], Options::new("look").compressor(Null)).unwrap();
+    out.sum_all().unwrap().backward().unwrap();
+    assert_eq!(before, (x.id(), y.id(), bits(&w), bits(&y), y.track_op(), w.is_variable()));
+}
+
+#[test]
+fn a_closure_is_dropped_when_its_backward_is_done() {
+    let marker = Arc::new(());
+    let held = marker.clone();
+    let x = var(1, &[3]);
+    let y = checkpoint(
+        move |x| {
+            let _ = &held;
+            x[0].sqr()
+        },
+        &[&x],
+        "owner",
+    )
+    .unwrap();
+    assert_eq!(Arc::strong_count(&marker), 2);
+    let loss = y.sum_all().unwrap();
+    loss.backward().unwrap();
+    assert_eq!(Arc::strong_count(&marker), 1, "freed while the loss and the output still live");
+    // and without a backward, when the graph goes
+    let held = marker.clone();
+    let y = checkpoint(
+        move |x| {
+            let _ = &held;
+            x[0].sqr()
+        },
+        &[&x],
+        "owner",
+    );
+    drop(y);
+    assert_eq!(Arc::strong_count(&marker), 1);
+}
