@@ -1,5 +1,5 @@
 //! Losses and gradients with checkpointed closures are plain Candle's, bit for bit: random small networks.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
 
@@ -152,7 +152,8 @@ impl Network {
             let mut tensors = vec![(x, 0)];
             for (piece, a, b) in &self.pieces {
                 let pick = |tensors: &mut Vec<(Tensor, usize)>, wish: usize, needed: usize| {
-                    let free: Vec<usize> = (0..tensors.len()).filter(|&i| tensors[i].1 + needed <= 2).collect();
+                    let free: Vec<usize> =
+                        (0..tensors.len()).filter(|&i| tensors[i].1 + needed <= 2).collect();
                     let chosen = free[wish % free.len()];
                     tensors[chosen].1 += needed;
                     tensors[chosen].0.clone()
@@ -193,7 +194,10 @@ impl Network {
 }
 
 /// Gives out weights so that each is used twice at most.
-fn with_weights(mut pieces: Vec<(Piece, usize, usize)>, sharing: &[bool]) -> (Vec<(Piece, usize, usize)>, usize) {
+fn with_weights(
+    mut pieces: Vec<(Piece, usize, usize)>,
+    sharing: &[bool],
+) -> (Vec<(Piece, usize, usize)>, usize) {
     let (mut next, mut again, mut turn) = (0, Vec::new(), 0);
     let mut take = || {
         turn += 1;

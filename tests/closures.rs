@@ -1,5 +1,5 @@
 //! Checkpointed closures by behaviour.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
 
@@ -76,7 +76,7 @@ fn outputs_that_alias() {
                 let g = loss.backward().unwrap();
                 (bits(&loss), gradient(&g, &x), gradient(&g, &w))
             };
-            let plain = run(f(&[input.clone()], &w).unwrap());
+            let plain = run(f(std::slice::from_ref(&input), &w).unwrap());
             let captured = w.clone();
             let ours: Vec<Tensor> = checkpoint(move |x| f(x, &captured), &[&input], "alias").unwrap();
             assert_eq!(run(ours), plain, "{what}");
@@ -221,7 +221,9 @@ fn an_operation_without_backward_is_an_error_of_its_segment() {
     let y: Tensor =
         checkpoint(move |x| x[0].conv_transpose1d(&w, 0, 0, 1, 1, 1), &[&x], "transposed").unwrap();
     let error = y.sum_all().unwrap().backward().unwrap_err();
-    assert!(matches!(typed(&error), Error::Segment { segment, phase: Phase::Backward, .. } if segment == "transposed"));
+    assert!(
+        matches!(typed(&error), Error::Segment { segment, phase: Phase::Backward, .. } if segment == "transposed")
+    );
 }
 
 #[test]
@@ -237,7 +239,8 @@ fn gradients_do_not_hold_the_graph_of_the_recompute() {
 fn variables_made_inside_the_closure_are_its_own() {
     let x = var(1, &[3]);
     let y: Tensor =
-        checkpoint(|x| x[0].mul(Var::new(&[1f32, 2., 3.], x[0].device())?.as_tensor()), &[&x], "own").unwrap();
+        checkpoint(|x| x[0].mul(Var::new(&[1f32, 2., 3.], x[0].device())?.as_tensor()), &[&x], "own")
+            .unwrap();
     let g = y.sum_all().unwrap().backward().unwrap();
     assert_eq!(g.get(&x).unwrap().to_vec1::<f32>().unwrap(), [1., 2., 3.]);
 }

@@ -1,12 +1,14 @@
 //! Compressors by behaviour: everything comes back exactly, or is kept as it is and counted.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
 
 use candle_core::{CpuStorage, DType, Device, Tensor, Var};
 use common::{assert_same, Values};
 use memopt::checkpoint::{checkpoint, Options};
-use memopt::compress::{self, Auto, Bit, Byte, Encoded, Encoding, Null, Pack, Packed, Sparse, SpikeCompressor};
+use memopt::compress::{
+    self, Auto, Bit, Byte, Encoded, Encoding, Null, Pack, Packed, Sparse, SpikeCompressor,
+};
 use memopt::Error;
 use proptest::prelude::*;
 

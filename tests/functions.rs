@@ -1,5 +1,5 @@
 //! Differentiable functions (`autograd::apply`) by behaviour.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
 
@@ -32,7 +32,9 @@ fn typed(error: &candle_core::Error) -> &Error {
 fn every_float_dtype_and_rank() {
     let mut values = Values::new(1);
     for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
-        for shape in [&[][..], &[3], &[2, 3], &[1, 2, 3], &[2, 1, 2, 3], &[2, 1, 2, 1, 3], &[2, 1, 2, 1, 2, 2]] {
+        for shape in
+            [&[][..], &[3], &[2, 3], &[1, 2, 3], &[2, 1, 2, 3], &[2, 1, 2, 1, 3], &[2, 1, 2, 1, 2, 2]]
+        {
             let x = Var::from_tensor(&values.tensor(shape, dtype).unwrap()).unwrap();
             let run = |x: &Tensor, ours: bool| -> Result<(Tensor, Tensor)> {
                 let y = if ours { scaled(&[x], 3.)?.remove(0) } else { x.affine(3., 0.)? };
@@ -99,9 +101,10 @@ fn a_function_none_of_whose_outputs_gets_a_gradient_is_skipped() {
     let first = apply("first", vec![Edge::to(&x)], vec![copy(&x)], |_| panic!("must not run")).unwrap();
     // The second function answers `None` for its input.
     let w = Var::new(&[3f32, 4.], CPU).unwrap();
-    let second =
-        apply("second", vec![Edge::to(&first[0]), Edge::to(&w)], vec![copy(&w)], |mut g| Ok(vec![None, g.remove(0)]))
-            .unwrap();
+    let second = apply("second", vec![Edge::to(&first[0]), Edge::to(&w)], vec![copy(&w)], |mut g| {
+        Ok(vec![None, g.remove(0)])
+    })
+    .unwrap();
     let gradients = second[0].sum_all().unwrap().backward().unwrap();
     assert!(gradients.get(&x).is_none(), "a variable without a gradient has none, not zeros");
     assert_eq!(gradients.get(&w).unwrap().to_vec1::<f32>().unwrap(), [1., 1.]);
@@ -143,7 +146,8 @@ fn untracked_inputs_get_no_edge_and_make_plain_outputs() {
 #[test]
 fn integer_outputs_are_plain() {
     let x = Var::new(&[1f32, 2.], CPU).unwrap();
-    let outputs = vec![Output::copy_of(&x.as_detached_tensor()).unwrap(), Output::new(CpuStorage::U32(vec![1]), 1)];
+    let outputs =
+        vec![Output::copy_of(&x.as_detached_tensor()).unwrap(), Output::new(CpuStorage::U32(vec![1]), 1)];
     let y = apply("with index", vec![Edge::to(&x)], outputs, |mut g| Ok(vec![g.remove(0)])).unwrap();
     assert!(y[0].track_op() && !y[1].track_op());
     y[0].sum_all().unwrap().backward().unwrap();
@@ -185,7 +189,8 @@ fn wrong_answers_of_a_closure_are_typed_errors_and_the_next_step_works() {
     let x = Var::new(&[1f32, 2.], CPU).unwrap();
     let run = |answer: fn(Gradient) -> Vec<Option<Gradient>>| {
         let outputs = vec![Output::copy_of(&x.as_detached_tensor()).unwrap()];
-        let y = apply("bad", vec![Edge::to(&x)], outputs, move |mut g| Ok(answer(g.remove(0).unwrap()))).unwrap();
+        let y =
+            apply("bad", vec![Edge::to(&x)], outputs, move |mut g| Ok(answer(g.remove(0).unwrap()))).unwrap();
         let error = y[0].sum_all().unwrap().backward().unwrap_err();
         assert!(error.to_string().contains("`bad`"), "{error}");
         // nothing is poisoned
@@ -229,7 +234,9 @@ fn errors_and_panics_in_a_closure_are_typed() {
 #[test]
 fn an_output_that_does_not_fit_its_shape_is_refused() {
     let x = Var::new(&[1f32], CPU).unwrap();
-    let error = apply("short", vec![Edge::to(&x)], vec![Output::new(CpuStorage::F32(vec![0.]), 2)], |_| Ok(vec![None]));
+    let error = apply("short", vec![Edge::to(&x)], vec![Output::new(CpuStorage::F32(vec![0.]), 2)], |_| {
+        Ok(vec![None])
+    });
     assert!(matches!(error.unwrap_err(), Error::StorageLength { got: 1, .. }));
 }
 
@@ -262,12 +269,16 @@ fn backward_from_is_the_backward_of_a_weighted_sum() {
     let mut values = Values::new(3);
     for n in 0..8 {
         let x = Var::from_tensor(&values.tensor(&[4], DType::F64).unwrap()).unwrap();
-        let roots: Vec<Tensor> = (0..n).map(|i| x.affine(f64::from(i) + 1., 0.).unwrap().sqr().unwrap()).collect();
+        let roots: Vec<Tensor> =
+            (0..n).map(|i| x.affine(f64::from(i) + 1., 0.).unwrap().sqr().unwrap()).collect();
         let seeds: Vec<Tensor> = (0..n).map(|_| values.tensor(&[4], DType::F64).unwrap()).collect();
-        let ours = backward_from(roots.iter().cloned().zip(seeds.iter().map(|g| g.clone().into())).collect()).unwrap();
+        let ours = backward_from(roots.iter().cloned().zip(seeds.iter().map(|g| g.clone().into())).collect())
+            .unwrap();
         let mut expected = vec![0f64; 4];
         for (i, g) in seeds.iter().enumerate() {
-            for ((e, g), x) in expected.iter_mut().zip(g.to_vec1::<f64>().unwrap()).zip(x.to_vec1::<f64>().unwrap()) {
+            for ((e, g), x) in
+                expected.iter_mut().zip(g.to_vec1::<f64>().unwrap()).zip(x.to_vec1::<f64>().unwrap())
+            {
                 *e += g * 2. * (i as f64 + 1.).powi(2) * x;
             }
         }

@@ -1,5 +1,5 @@
 //! The registry of function outputs purges itself. One test, since the registry is the process's.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use candle_core::{Device, Tensor, Var};
 use memopt::autograd::registered_outputs;

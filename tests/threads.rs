@@ -1,5 +1,5 @@
 //! Use and backward from several threads.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
 
@@ -24,8 +24,9 @@ fn threads_train_on_the_same_weights_without_disturbing_each_other() {
     };
     let alone: Vec<_> = (0..8).map(|seed| step(seed, true)).collect();
     std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            (0..8).map(|seed| scope.spawn(move || (0..20).map(|_| step(seed, true)).collect::<Vec<_>>())).collect();
+        let threads: Vec<_> = (0..8)
+            .map(|seed| scope.spawn(move || (0..20).map(|_| step(seed, true)).collect::<Vec<_>>()))
+            .collect();
         for (seed, thread) in threads.into_iter().enumerate() {
             for g in thread.join().unwrap() {
                 assert_eq!(g, alone[seed]);
@@ -72,7 +73,10 @@ fn the_same_graph_gone_back_through_by_two_threads() {
                     assert_eq!(g.get(&x).unwrap().to_vec1::<f32>().unwrap(), [16., 16.], "round {round}");
                 }
                 Err(e) => assert!(
-                    matches!(Error::find(&e), Some(Error::SecondBackward { .. } | Error::StaleGradient { .. })),
+                    matches!(
+                        Error::find(&e),
+                        Some(Error::SecondBackward { .. } | Error::StaleGradient { .. })
+                    ),
                     "{e}"
                 ),
             }

@@ -1,5 +1,5 @@
 //! The traps that have bitten people elsewhere, as far as they concern checkpointed closures and compression.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
 
@@ -43,7 +43,7 @@ fn a_first_input_that_needs_no_gradient_does_not_cost_the_weights_theirs() {
     let (w, b) = (var(1, &[4, 3]), var(2, &[3]));
     let x = Values::new(3).spikes(&[5, 4], 0.3, DType::F32).unwrap();
     let f = dense(&w, &b);
-    let plain = f(&[x.clone()]).unwrap().sum_all().unwrap().backward().unwrap();
+    let plain = f(std::slice::from_ref(&x)).unwrap().sum_all().unwrap().backward().unwrap();
     let ours = checkpoint(f, &[&x], "first").unwrap().sum_all().unwrap().backward().unwrap();
     assert_eq!(gradient(&ours, &w).unwrap(), gradient(&plain, &w).unwrap());
     assert_eq!(gradient(&ours, &b).unwrap(), gradient(&plain, &b).unwrap());
@@ -69,8 +69,7 @@ fn the_same_segment_called_twice_in_a_forward_keeps_two_records() {
     let both = |a: Tensor, b: Tensor| (a * b).unwrap().sum_all().unwrap();
     let plain = both(f(&[x.as_tensor().clone()]).unwrap(), f(&[z.as_tensor().clone()]).unwrap());
     let plain = plain.backward().unwrap();
-    let (a, b_) =
-        (checkpoint(f.clone(), &[&x], "twice").unwrap(), checkpoint(f, &[&z], "twice").unwrap());
+    let (a, b_) = (checkpoint(f.clone(), &[&x], "twice").unwrap(), checkpoint(f, &[&z], "twice").unwrap());
     let records = |n| memopt::memory::held().segments.iter().any(|s| s.segment == "twice" && s.records == n);
     assert!(records(2));
     let ours = both(a, b_).backward().unwrap();
@@ -96,7 +95,7 @@ fn non_binary_values_in_a_bit_compressed_input_are_kept_exactly_and_counted() {
     let x = Tensor::new(&[2f32, 0.5, -1., f32::NAN, -0.0], CPU).unwrap();
     let captured = w.clone();
     let f = move |x: &[Tensor]| x[0].mul(&captured);
-    let plain = f(&[x.clone()]).unwrap().sum_all().unwrap().backward().unwrap();
+    let plain = f(std::slice::from_ref(&x)).unwrap().sum_all().unwrap().backward().unwrap();
     let y = checkpoint(f, &[&x], Options::new("trap.bits").compressor(Bit)).unwrap();
     let ours = y.sum_all().unwrap().backward().unwrap();
     assert_eq!(gradient(&ours, &w).unwrap(), gradient(&plain, &w).unwrap());
@@ -179,17 +178,18 @@ fn a_captured_activation_is_a_typed_error_that_says_to_pass_it() {
         assert!(error.to_string().contains("pass it as an input"), "{error}");
         // detached, or as an input, it works
         let constant = activation.detach();
-        checkpoint(move |x| x[0].add(&constant), &[&x], "constant").unwrap().sum_all().unwrap().backward().unwrap();
+        checkpoint(move |x| x[0].add(&constant), &[&x], "constant")
+            .unwrap()
+            .sum_all()
+            .unwrap()
+            .backward()
+            .unwrap();
         let both = checkpoint(|x| x[0].add(&x[1]), &[x.as_tensor(), &activation], "input").unwrap();
         both.sum_all().unwrap().backward().unwrap();
     }
     // what has no gradient may be captured
     let mask = x.gt(0.).unwrap();
-    let masked = checkpoint(
-        move |x| mask.where_cond(&x[0], &x[0].zeros_like()?),
-        &[&x],
-        "mask",
-    );
+    let masked = checkpoint(move |x| mask.where_cond(&x[0], &x[0].zeros_like()?), &[&x], "mask");
     masked.unwrap().sum_all().unwrap().backward().unwrap();
 }
 
@@ -209,7 +209,10 @@ fn weights_that_change_between_forward_and_backward_are_found() {
     };
     for (verify, says_so) in [(false, true), (true, false), (true, true)] {
         let error = run(verify, says_so).unwrap_err();
-        assert!(matches!(typed(&error), Error::WeightsChanged { segment, .. } if segment == "layer"), "{error}");
+        assert!(
+            matches!(typed(&error), Error::WeightsChanged { segment, .. } if segment == "layer"),
+            "{error}"
+        );
     }
     // nobody says so and nobody looks
     run(false, false).unwrap();
@@ -234,8 +237,9 @@ fn spikes_are_compared_by_bits_not_by_tolerance() {
     let x = Tensor::new(&[threshold, f32::from_bits(threshold.to_bits() - 1)], CPU).unwrap();
     let w = Var::new(&[1f32, 1.], CPU).unwrap();
     let captured = w.clone();
-    let f = move |x: &[Tensor]| x[0].mul(&captured)?.ge(threshold as f64)?.to_dtype(DType::F32)?.mul(&captured);
-    let plain = f(&[x.clone()]).unwrap();
+    let f =
+        move |x: &[Tensor]| x[0].mul(&captured)?.ge(threshold as f64)?.to_dtype(DType::F32)?.mul(&captured);
+    let plain = f(std::slice::from_ref(&x)).unwrap();
     let ours = checkpoint(f, &[&x], Options::new("spike").compressor(Auto).verify(true)).unwrap();
     assert_eq!(ours.to_vec1::<f32>().unwrap(), [1., 0.]);
     assert_eq!(bits(&ours), bits(&plain));

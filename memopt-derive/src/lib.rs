@@ -24,25 +24,6 @@ use syn::{parse_macro_input, DeriveInput};
 /// For structs of every form, and for enums whose variants each hold exactly one unnamed field. The type must be
 /// `Clone`.
 ///
-/// ```ignore
-/// use candle_nn::{Conv2d, Linear};
-/// use memopt::Parameters;
-///
-/// #[derive(Clone, Parameters)]
-/// struct Net {
-///     features: Vec<Stage>, // features.0.weight, features.0.bias, features.1.gain, ...
-///     classifier: Linear,   // classifier.weight, classifier.bias
-///     #[checkpoint(skip)]
-///     steps: usize,
-/// }
-///
-/// #[derive(Clone, Parameters)]
-/// enum Stage {
-///     Convolution(Conv2d),
-///     Gain(Gain),
-/// }
-/// ```
-///
 /// - A field's name is a step of the path, without the `r#` of a raw identifier; a tuple struct's steps are `0`, `1`, ...;
 ///   an enum's variant adds nothing.
 /// - `#[checkpoint(skip)]` on a field: it holds no parameters. It is cloned into the twin and not visited, and its type

@@ -258,7 +258,11 @@ impl Error {
     /// Says in which segment it happened, unless it says so itself.
     pub(crate) fn in_segment(self, segment: &str, phase: Phase) -> Self {
         match &self {
-            Error::Panicked { function: named, .. } | Error::Segment { segment: named, .. } if named == segment => self,
+            Error::Panicked { function: named, .. } | Error::Segment { segment: named, .. }
+                if named == segment =>
+            {
+                self
+            }
             _ => Error::Segment { segment: segment.to_owned(), phase, source: Box::new(self) },
         }
     }

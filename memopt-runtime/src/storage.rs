@@ -44,10 +44,7 @@ pub(crate) fn into_tensor(storage: CpuStorage, shape: impl Into<Shape>, is_varia
 }
 
 /// Runs `f` on a CPU tensor's buffer; `None` on another device.
-pub(crate) fn with_cpu<R>(
-    tensor: &Tensor,
-    f: impl FnOnce(&CpuStorage, &Layout) -> R,
-) -> Option<R> {
+pub(crate) fn with_cpu<R>(tensor: &Tensor, f: impl FnOnce(&CpuStorage, &Layout) -> R) -> Option<R> {
     let (storage, layout) = tensor.storage_and_layout();
     match &*storage {
         Storage::Cpu(cpu) => Some(f(cpu, layout)),

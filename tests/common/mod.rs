@@ -1,5 +1,5 @@
 //! Helpers of the integration tests.
-#![allow(dead_code, clippy::unwrap_used)]
+#![allow(dead_code, clippy::unwrap_used, clippy::panic)]
 
 use candle_core::backprop::GradStore;
 use candle_core::{DType, Result, Tensor};

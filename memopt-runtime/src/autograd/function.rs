@@ -25,7 +25,12 @@ use std::sync::{Arc, OnceLock};
 /// If a buffer does not fit its shape, if the inputs are not all on the CPU, or if the chain of functions gets longer than
 /// [`depth_limit`]. Errors of the closure arrive from
 /// `loss.backward()`; [`Error::find`] gets them back typed.
-pub fn apply<B>(name: impl Into<String>, inputs: Vec<Edge>, outputs: Vec<Output>, backward: B) -> Result<Vec<Tensor>>
+pub fn apply<B>(
+    name: impl Into<String>,
+    inputs: Vec<Edge>,
+    outputs: Vec<Output>,
+    backward: B,
+) -> Result<Vec<Tensor>>
 where
     B: FnOnce(Vec<Option<Gradient>>) -> Result<Vec<Option<Gradient>>> + Send + 'static,
 {

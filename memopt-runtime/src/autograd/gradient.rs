@@ -94,7 +94,12 @@ impl Gradient {
             return Err(Error::GradientShape { function, tensor: name(), expected, got });
         }
         if self.dtype() != dtype {
-            return Err(Error::GradientDType { function, tensor: name(), expected: dtype, got: self.dtype() });
+            return Err(Error::GradientDType {
+                function,
+                tensor: name(),
+                expected: dtype,
+                got: self.dtype(),
+            });
         }
         if !self.device().same_device(device) {
             return Err(Error::MixedDevices { function, tensor: format!("the gradient of {}", name()) });

@@ -38,7 +38,7 @@ pub(crate) fn reached(outputs: &[Tensor], since: Age) -> Reached {
 /// use candle_core::{Device, Var};
 ///
 /// let (a, b) = (Var::new(1f32, &Device::Cpu)?, Var::new(2f32, &Device::Cpu)?);
-/// let found = memopt_runtime::autograd::variables_reached(&[(&a * &b)?, (&b + 1.)?]);
+/// let found = memopt_runtime::autograd::variables_reached(&[a.mul(&b)?, b.affine(1., 1.)?]);
 /// assert_eq!(found.len(), 2);
 /// # Ok::<(), candle_core::Error>(())
 /// ```

@@ -123,7 +123,10 @@ impl Segment {
         Ok(Segment { options, compressors, edges, inputs })
     }
 
-    fn first_pass<O: Outputs>(&self, f: impl FnOnce(&[Tensor]) -> candle_core::Result<O>) -> Result<FirstPass> {
+    fn first_pass<O: Outputs>(
+        &self,
+        f: impl FnOnce(&[Tensor]) -> candle_core::Result<O>,
+    ) -> Result<FirstPass> {
         let name = &self.options.segment;
         let since = Age::now()?;
         let outputs = caught(name, Phase::Forward, || Ok(f(&self.inputs)?.into_tensors()))
@@ -169,7 +172,8 @@ impl Segment {
         let tracked = edges.iter().map(Edge::is_tracked).collect();
         edges.extend(variables.iter().map(Edge::to));
         memory::mark_with(|| format!("{segment}: forward"));
-        let replay = Replay { segment: segment.clone(), f, packed, tracked, variables, since, fingerprint, held };
+        let replay =
+            Replay { segment: segment.clone(), f, packed, tracked, variables, since, fingerprint, held };
         O::from_tensors(apply(segment, edges, outputs, move |gradients| replay.backward(gradients))?)
     }
 }

@@ -53,11 +53,9 @@ impl Options {
         match &self.compressors {
             Compressors::ForAll(one) => Ok(vec![one.clone(); inputs]),
             Compressors::Each(each) if each.len() == inputs => Ok(each.clone()),
-            Compressors::Each(each) => Err(Error::CompressorCount {
-                segment: self.segment.clone(),
-                inputs,
-                compressors: each.len(),
-            }),
+            Compressors::Each(each) => {
+                Err(Error::CompressorCount { segment: self.segment.clone(), inputs, compressors: each.len() })
+            }
         }
     }
 }

@@ -112,7 +112,11 @@ impl Fingerprint {
             true => Some((checksums(variables)?, checksums(outputs)?)),
             false => None,
         };
-        Ok(Fingerprint { versions: versions_of(variables), outputs: outputs.iter().map(form).collect(), checksums })
+        Ok(Fingerprint {
+            versions: versions_of(variables),
+            outputs: outputs.iter().map(form).collect(),
+            checksums,
+        })
     }
 
     fn check_variables(&self, segment: &str, variables: &[Tensor]) -> Result<()> {

@@ -18,7 +18,8 @@ static VERSIONS: LazyLock<Mutex<HashMap<TensorId, u64>>> = LazyLock::new(Mutex::
 /// use memopt_runtime::{checkpoint::{checkpoint, mark_changed}, Error};
 ///
 /// let w = Var::new(&[1f32, 2.], &Device::Cpu)?;
-/// let y = { let w = w.clone(); checkpoint(move |x| x[0].mul(&w), &[&w.as_detached_tensor()], "layer")? };
+/// let (x, captured) = (w.as_detached_tensor(), w.clone());
+/// let y = checkpoint(move |x| x[0].mul(&captured), &[x], "layer")?;
 /// w.set(&w.affine(2., 0.)?.detach())?;
 /// mark_changed(&w);
 /// let error = y.sum_all()?.backward().unwrap_err();

@@ -29,7 +29,12 @@ impl Packed {
         let x = x.detach();
         let arrangement = Arrangement::of(x.layout());
         let dtype = x.dtype();
-        let as_is = |fallback| Packed { kept: Kept::Tensor(x.clone()), arrangement: arrangement.clone(), dtype, fallback };
+        let as_is = |fallback| Packed {
+            kept: Kept::Tensor(x.clone()),
+            arrangement: arrangement.clone(),
+            dtype,
+            fallback,
+        };
         if !x.device().is_cpu() || !Arrangement::can_pack(x.layout()) {
             return Ok(as_is(true));
         }
@@ -38,7 +43,12 @@ impl Packed {
             Encoding::AsIs => Ok(as_is(false)),
             Encoding::DoesNotFit => Ok(as_is(true)),
             Encoding::Encoded(encoded) => {
-                let packed = Packed { kept: Kept::Encoded(encoded), arrangement: arrangement.clone(), dtype, fallback: false };
+                let packed = Packed {
+                    kept: Kept::Encoded(encoded),
+                    arrangement: arrangement.clone(),
+                    dtype,
+                    fallback: false,
+                };
                 if checks_itself || packed.restores(&compact)? {
                     Ok(packed)
                 } else {

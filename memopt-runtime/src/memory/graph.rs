@@ -28,7 +28,11 @@ pub fn graph_bytes(roots: &[Tensor]) -> LowerBound {
         for node in root.sorted_nodes().into_iter().filter(|node| !node.is_variable()) {
             let (address, size) = buffer_of(node);
             // Empty buffers share a dangling address; buffers without one are told apart by their tensor.
-            let new = if address == 0 { seen.insert((usize::MAX, Some(node.id()))) } else { seen.insert((address, None)) };
+            let new = if address == 0 {
+                seen.insert((usize::MAX, Some(node.id())))
+            } else {
+                seen.insert((address, None))
+            };
             if new {
                 bytes += size;
             }
