@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// 1,000 functions pass on a 2 MiB stack (the default of a spawned thread) with room for the plain operations between
-/// them; 3,000 overflow it (measured).
+/// On a 2 MiB stack (the default of a spawned thread) 4,000 functions in a row pass and 5,000 overflow it; 1,000 pass with
+/// up to four plain operations between each two, which Candle's walk recurses through as well (measured).
 static LIMIT: AtomicUsize = AtomicUsize::new(1_000);
 
 /// The longest chain of functions that [`apply`](super::apply) accepts.
