@@ -1,7 +1,8 @@
 //! Packing and unpacking spikes, beside copying the same tensor: `cargo bench --bench compress`.
 //!
 //! The runs of all operations are interleaved and the medians of each reported, because what matters are the ratios, and
-//! machines drift. That is why this is no criterion bench, which times one operation after the other.
+//! machines drift. That is why this is no criterion bench, which times one operation after the other. The copy is Candle's;
+//! large unpacked tensors ask for huge pages, which the copy does not.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use candle_core::{DType, Device, Tensor};

@@ -153,7 +153,7 @@ impl Training {
             y = match &self.compressor {
                 None => layer(&[y])?,
                 Some(compressor) => {
-                    let options = Options::new(format!("layer {i}")).compressors([compressor.clone()]);
+                    let options = Options::new(format!("layer {i}")).compressor(compressor.clone());
                     checkpoint(layer, &[y], options)?
                 }
             };

@@ -35,7 +35,7 @@ pub use memopt_runtime::{autograd, checkpoint, compress, memory, parameters, Err
 /// What most programs need: `use memopt::prelude::*;`.
 pub mod prelude {
     pub use crate::checkpoint::{checkpoint, checkpoint_module, Options};
-    pub use crate::compress::{Auto, Bit, Byte, Null, Sparse};
+    pub use crate::compress::{Auto, Bit, Byte, Null, Pack, Sparse};
     pub use crate::memory::CountingAllocator;
     pub use crate::parameters::Parameters;
     pub use memopt_derive::Parameters;

@@ -36,6 +36,34 @@ fn a_thousand_chained_closures_on_a_two_mebibyte_stack() {
 }
 
 #[test]
+fn plain_operations_between_do_not_hide_the_length_of_a_chain() {
+    on_two_mebibytes(|| {
+        let w = Var::new(&[0.5f32], &Device::Cpu).unwrap();
+        let residual = |length: usize| -> memopt::Result<Tensor> {
+            let mut y = Tensor::new(&[1f32], &Device::Cpu)?;
+            for _ in 0..length {
+                let w = w.clone();
+                let z: Tensor = checkpoint(move |x| x[0].mul(&w), &[&y], "link")?;
+                y = (y + z)?;
+            }
+            Ok(y)
+        };
+        residual(900).unwrap().sum_all().unwrap().backward().unwrap();
+        let error = residual(20_000).unwrap_err();
+        assert!(matches!(error, Error::TooDeep { limit, .. } if limit == depth_limit()), "{error}");
+    });
+}
+
+#[test]
+fn many_functions_side_by_side_are_not_a_long_chain() {
+    let w = Var::new(&[0.5f32], &Device::Cpu).unwrap();
+    let x = Tensor::new(&[1f32], &Device::Cpu).unwrap();
+    let many: Vec<Tensor> = (0..3_000).map(|_| chain(1, &w, &x).unwrap().affine(2., 0.).unwrap()).collect();
+    let y: Tensor = checkpoint(|x| Tensor::cat(x, 0)?.sum(0), &many, "all").unwrap();
+    assert_eq!(y.backward().unwrap().get(&w).unwrap().to_vec1::<f32>().unwrap(), [3_000. * 2. * 2.]);
+}
+
+#[test]
 fn a_longer_chain_is_a_typed_error() {
     on_two_mebibytes(|| {
         let w = Var::new(&[0.5f32], &Device::Cpu).unwrap();

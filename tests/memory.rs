@@ -302,4 +302,11 @@ fn a_plain_graph_is_a_lower_bound() {
     let bound = graph_bytes(&[y]);
     assert!(bound.bytes >= 3 * 3 * U && bound.bytes <= bytes as usize, "{bound} of {bytes}");
     assert!(bound.to_string().starts_with("at least"));
+    // Views of a weight keep alive what is alive anyway.
+    let w = Var::zeros((512, 512), DType::F32, CPU).unwrap();
+    let layer = Linear::new(w.as_tensor().clone(), None);
+    let (bytes, y) =
+        retained_by(|| layer.forward(&Tensor::ones((1, 512), DType::F32, CPU).unwrap()).unwrap());
+    let bound = graph_bytes(&[y]);
+    assert!(bound.bytes >= 512 * 4 && bound.bytes <= bytes as usize, "{bound} of {bytes}");
 }

@@ -50,6 +50,7 @@ fn forward_in_one_thread_and_backward_in_another() {
 /// At most one backward of the same graph succeeds; no thread gets a wrong gradient.
 #[test]
 fn the_same_graph_gone_back_through_by_two_threads() {
+    let mut all = 0;
     for round in 0..200 {
         let x = Var::new(&[1f32, 2.], &Device::Cpu).unwrap();
         let mut y = x.as_tensor().clone();
@@ -82,5 +83,7 @@ fn the_same_graph_gone_back_through_by_two_threads() {
             }
         }
         assert!(succeeded <= 1);
+        all += succeeded;
     }
+    assert!(all > 0, "no backward ever succeeded: the test shows nothing");
 }

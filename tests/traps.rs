@@ -165,11 +165,70 @@ fn a_recompute_that_reaches_another_variable_does_not_lose_its_gradient_silently
 }
 
 #[test]
+fn a_recompute_that_does_not_reach_a_variable_does_not_lose_its_gradient_silently() {
+    let (x, w) = (var(1, &[4]), var(2, &[4]));
+    let calls = AtomicUsize::new(0);
+    let f = move |x: &[Tensor]| match calls.fetch_add(1, Ordering::Relaxed) {
+        0 => x[0].mul(&w),
+        _ => x[0].affine(1., 0.),
+    };
+    let y = checkpoint(f, &[&x], Options::new("adapter off").verify(false)).unwrap();
+    let error = y.sum_all().unwrap().backward().unwrap_err();
+    assert!(
+        matches!(typed(&error), Error::RecomputeDiffers { what, .. } if what.contains("does not reach")),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_tensor_kept_from_the_first_pass_is_not_gone_back_through_silently() {
+    let (x, w) = (var(1, &[4]), var(2, &[4]));
+    let cache = std::sync::OnceLock::new();
+    let f = move |x: &[Tensor]| Ok(cache.get_or_init(|| x[0].mul(&w).unwrap()).clone());
+    let y: Tensor = checkpoint(f, &[&x], Options::new("cached").verify(false)).unwrap();
+    let error = y.sum_all().unwrap().backward().unwrap_err();
+    assert!(
+        matches!(typed(&error), Error::RecomputeDiffers { what, .. } if what.contains("kept from the first pass"))
+    );
+}
+
+#[test]
+fn a_variable_that_is_an_input_is_watched_too() {
+    for (verify, says_so) in [(false, true), (true, false)] {
+        let (x, w) = (var(1, &[3]), var(2, &[3]));
+        let options = Options::new("inputs").verify(verify);
+        let y = checkpoint(|x| x[0].mul(&x[1]), &[&x, &w], options).unwrap();
+        w.set(&w.affine(2., 0.).unwrap().detach()).unwrap();
+        if says_so {
+            mark_changed(&w);
+        }
+        let error = y.sum_all().unwrap().backward().unwrap_err();
+        assert!(
+            matches!(typed(&error), Error::WeightsChanged { segment, .. } if segment == "inputs"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn a_captured_activation_is_a_typed_error_that_says_to_pass_it() {
     let (x, w) = (var(1, &[3]), var(2, &[3]));
     let plain = x.affine(2., 1.).unwrap();
     let from_function: Tensor = checkpoint(|x| x[0].sqr(), &[&x], "earlier").unwrap();
     for activation in [plain, from_function] {
+        // also where it goes into a nested closure, whose edge to it is a scalar
+        let captured = activation.clone();
+        let nested = checkpoint(
+            move |x| {
+                let y: Tensor = checkpoint(|x| x[0].add(&x[1]), &[&x[0], &captured], "inner")?;
+                Ok(y)
+            },
+            &[&x],
+            "captures",
+        );
+        assert!(
+            matches!(nested.unwrap_err(), Error::CapturedActivation { shape, .. } if shape.dims() == [3])
+        );
         let (captured, w) = (activation.clone(), w.clone());
         let f = move |x: &[Tensor]| x[0].mul(&w)?.add(&captured);
         let error = checkpoint(f, &[&x], "captures").unwrap_err();

@@ -75,7 +75,7 @@ pub enum Error {
     },
 
     /// A gradient has another shape than the tensor that it belongs to.
-    #[error("`{function}`: the gradient of {tensor} has shape {got:?}, but the tensor has {expected:?}")]
+    #[error("`{function}`: the gradient of {tensor} has shape {got:?}, but the tensor has {expected:?}; give one of the tensor's shape")]
     GradientShape {
         /// Name of the function.
         function: String,
@@ -100,8 +100,8 @@ pub enum Error {
         got: DType,
     },
 
-    /// Tensors of one function are on several devices.
-    #[error("`{function}`: {tensor} is on another device than the first tensor; move it with `to_device`")]
+    /// A gradient and its tensor are on several devices.
+    #[error("`{function}`: {tensor} is on another device than the tensor that it belongs to; move it with `to_device`")]
     MixedDevices {
         /// Name of the function.
         function: String,
@@ -110,7 +110,7 @@ pub enum Error {
     },
 
     /// A storage has another number of elements than its shape.
-    #[error("`{function}`: a buffer of {got} elements cannot have shape {shape:?}")]
+    #[error("`{function}`: a buffer of {got} elements cannot have shape {shape:?}; give as many elements as the shape has")]
     StorageLength {
         /// Name of the function.
         function: String,
@@ -207,12 +207,43 @@ pub enum Error {
     },
 
     /// A closure gave back another number of outputs than its type says.
-    #[error("{expected} outputs expected, {got} given")]
+    #[error("segment `{segment}`: {expected} outputs expected, {got} given; `Outputs::into_tensors` and `from_tensors` must agree on the number")]
     OutputCount {
+        /// Path of the segment.
+        segment: String,
         /// Number expected by the type.
         expected: usize,
         /// Number given.
         got: usize,
+    },
+
+    /// A part that takes one tensor was given several.
+    #[error("`{part}` takes one tensor and was given {got} signals; join them first")]
+    SignalKind {
+        /// Path of the part.
+        part: String,
+        /// Number of signals given.
+        got: usize,
+    },
+
+    /// A join has a number of branches that its operation does not take.
+    #[error("`{part}`: `{op}` cannot join {got} branches; `iand` takes two, the others one or more")]
+    JoinBranches {
+        /// Path of the part.
+        part: String,
+        /// Name of the operation.
+        op: &'static str,
+        /// Number of branches.
+        got: usize,
+    },
+
+    /// A layer was given a tensor that does not fit it.
+    #[error("`{part}`: {what}")]
+    LayerInput {
+        /// Path of the part.
+        part: String,
+        /// What does not fit, and what would.
+        what: String,
     },
 
     /// Something is not supported on this device.
@@ -242,7 +273,10 @@ impl Error {
             C::Context { inner, .. } | C::WithPath { inner, .. } | C::WithBacktrace { inner, .. } => {
                 Self::find(inner)
             }
-            C::WrappedContext { wrapped, .. } => wrapped.downcast_ref(),
+            C::WrappedContext { wrapped, .. } => match wrapped.downcast_ref::<C>() {
+                Some(inner) => Self::find(inner),
+                None => wrapped.downcast_ref(),
+            },
             _ => None,
         }
     }
@@ -251,6 +285,7 @@ impl Error {
     pub fn root(&self) -> &Error {
         match self {
             Error::Segment { source, .. } => source.root(),
+            Error::Candle(error) => Self::find(error).map_or(self, Error::root),
             other => other,
         }
     }
@@ -303,6 +338,9 @@ mod tests {
         assert_eq!(candle.to_string(), text);
         let candle = candle.context("training").with_path("model");
         assert!(matches!(Error::find(&candle), Some(Error::SecondBackward { .. })));
+        let candle = candle_core::Context::context(Err::<(), _>(candle), "step").unwrap_err();
+        assert!(matches!(Error::find(&candle), Some(Error::SecondBackward { .. })));
+        assert!(matches!(Error::from(candle).root(), Error::SecondBackward { .. }));
         let back: Error = candle_core::Error::from(Error::SecondBackward { function: "f".into() }).into();
         assert!(matches!(back, Error::SecondBackward { .. }));
     }

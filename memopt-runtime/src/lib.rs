@@ -12,6 +12,7 @@
 //!
 //! Users depend on the facade `memopt`; this crate is public so that other crates can build on the parts.
 
+mod arrangement;
 pub mod autograd;
 pub mod checkpoint;
 pub mod compress;

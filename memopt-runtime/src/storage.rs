@@ -117,7 +117,10 @@ pub(crate) fn same_bits(a: &Tensor, b: &Tensor) -> bool {
 ///
 /// It tells "the same bits" from "other bits"; it is no defence against intent.
 pub(crate) fn checksum(tensor: &Tensor) -> Result<u64> {
-    let tensor = tensor.to_device(&Device::Cpu)?.contiguous()?;
+    let tensor = match tensor.elem_count() {
+        0 => Tensor::zeros(tensor.shape(), tensor.dtype(), &Device::Cpu)?,
+        _ => tensor.to_device(&Device::Cpu)?.contiguous()?,
+    };
     let bits = with_cpu(&tensor, |storage, layout| {
         let range = range(layout)?;
         Some(on_vec!(storage, v => v[range].iter().fold(Mix::default(), |mix, e| mix.add(e.word())).0))

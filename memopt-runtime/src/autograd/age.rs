@@ -3,8 +3,10 @@
 //! Candle numbers tensors from a process-wide counter but keeps the number private; its `Hash` shows it. A unit test
 //! holds Candle to that.
 
-use candle_core::{DType, Device, Result, Tensor, TensorId};
+use crate::{Error, Result};
+use candle_core::{DType, Device, Tensor, TensorId};
 use std::hash::{Hash, Hasher};
+use std::sync::OnceLock;
 
 /// When a tensor was made: later ones compare greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,8 +17,20 @@ impl Age {
     pub(crate) const START: Age = Age(0);
 
     /// Later than every tensor made so far, and earlier than every one made from now on.
+    ///
+    /// # Errors
+    /// If this release of Candle does not number tensors in order: then nothing could be said about captured tensors.
     pub(crate) fn now() -> Result<Self> {
-        Ok(Self::of(Tensor::zeros((), DType::U8, &Device::Cpu)?.id()))
+        static ORDERED: OnceLock<bool> = OnceLock::new();
+        let new = || Ok::<_, Error>(Self::of(Tensor::zeros((), DType::U8, &Device::Cpu)?.id()));
+        let (earlier, now) = (new()?, new()?);
+        match ORDERED.get_or_init(|| Age::START < earlier && earlier < now) {
+            true => Ok(now),
+            false => Err(Error::Candle(candle_core::Error::Msg(
+                "memopt does not work with this release of candle-core: tensors are not numbered in order"
+                    .into(),
+            ))),
+        }
     }
 
     /// The age of a tensor.

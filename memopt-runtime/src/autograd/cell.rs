@@ -56,8 +56,13 @@ impl Cell {
 
     /// Runs the closure once and hands its answers on. `deliveries` is how many gradients this backward put in.
     pub(super) fn run(&self, deliveries: usize) -> Result<()> {
-        let done = State::Done { answers: Vec::new() };
-        let open = std::mem::replace(&mut *self.state.lock(), done);
+        let mut state = self.state.lock();
+        // The answers of a backward that runs in another thread stay where its joins will look for them.
+        if let State::Done { .. } = *state {
+            return Err(self.second_backward());
+        }
+        let open = std::mem::replace(&mut *state, State::Done { answers: Vec::new() });
+        drop(state);
         let State::Open { backward, inputs, gradients, deposits } = open else {
             return Err(self.second_backward());
         };
@@ -119,5 +124,23 @@ impl Cell {
 
     fn second_backward(&self) -> Error {
         Error::SecondBackward { function: self.function.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use candle_core::{CpuStorage, Device, Var};
+
+    /// A second backward in another thread, between the first one's `Run` and its joins, must not take its answers.
+    #[test]
+    fn answers_stay_for_the_backward_that_they_are_of() -> Result<()> {
+        let x = Var::new(1f32, &Device::Cpu)?;
+        let cell = Cell::new("f".into(), vec![Edge::to(&x)], 1, Box::new(Ok));
+        cell.deposit(0, Gradient::new(CpuStorage::F32(vec![1.]), ()))?;
+        cell.run(1)?;
+        assert!(matches!(cell.run(0), Err(Error::SecondBackward { .. })));
+        assert!(matches!(cell.take_answer(0), Answer::Gradient(_)));
+        Ok(())
     }
 }

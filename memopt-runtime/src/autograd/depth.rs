@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// up to four plain operations between each two, which Candle's walk recurses through as well (measured).
 static LIMIT: AtomicUsize = AtomicUsize::new(1_000);
 
-/// The longest chain of functions that [`apply`](super::apply) accepts.
+/// The longest chain of functions that [`apply`](super::apply) accepts, with or without plain operations between them.
 pub fn depth_limit() -> usize {
     LIMIT.load(Ordering::Relaxed)
 }

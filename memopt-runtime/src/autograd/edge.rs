@@ -1,5 +1,6 @@
 //! Where an input's gradient goes.
 
+use super::live::depth_behind;
 use super::registry::{producer_of, Producer};
 use candle_core::{DType, Device, Shape, Tensor};
 use std::sync::Arc;
@@ -44,10 +45,13 @@ impl Edge {
         !matches!(self.target, Target::Untracked)
     }
 
+    /// Length of the longest chain of functions behind it.
     pub(super) fn depth(&self) -> usize {
         match &self.target {
-            Target::Function(producer) => producer.depth,
-            _ => 0,
+            Target::Untracked => 0,
+            Target::Function(producer) => depth_behind(&producer.token),
+            Target::Tensor(tensor) if tensor.is_variable() => 0,
+            Target::Tensor(tensor) => depth_behind(tensor),
         }
     }
 }

@@ -5,11 +5,12 @@ use super::depth::depth_limit;
 use super::edge::Edge;
 use super::gradient::Gradient;
 use super::join::Arguments;
+use super::live::{self, Live};
 use super::output::{Output, OutputNode};
 use super::registry::{Producer, Registration};
 use super::run::Run;
 use crate::{Error, Result};
-use candle_core::{Device, Tensor};
+use candle_core::{DType, Device, Shape, Tensor};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 
@@ -17,12 +18,12 @@ use std::sync::{Arc, OnceLock};
 ///
 /// `backward` gets the gradient of each output (`None` for those that the loss does not depend on) and gives one for each
 /// input, in order; for an input that is not tracked it may give `None` or anything. It owns whatever it needs; what it
-/// owns lives until its backward is done, or until the outputs are dropped. `name` appears in errors.
+/// owns lives until its backward is done, or until the graph is dropped. `name` appears in errors.
 ///
 /// An example is in the [module's documentation](self::super); what may be relied on is listed there.
 ///
 /// # Errors
-/// If a buffer does not fit its shape, if the inputs are not all on the CPU, or if the chain of functions gets longer than
+/// If a buffer does not fit its shape, if a tracked input is not on the CPU, or if the chain of functions gets longer than
 /// [`depth_limit`]. Errors of the closure arrive from
 /// `loss.backward()`; [`Error::find`] gets them back typed.
 pub fn apply<B>(
@@ -40,12 +41,19 @@ where
     if arguments.is_empty() {
         return Ok(outputs.into_iter().map(Output::into_plain).collect());
     }
-    let depth = 1 + inputs.iter().map(Edge::depth).max().unwrap_or(0);
-    if depth > depth_limit() {
-        return Err(Error::TooDeep { function: name, limit: depth_limit() });
+    let limit = depth_limit();
+    // No chain is longer than the number of functions.
+    let depth = (live::count() >= limit).then(|| 1 + inputs.iter().map(Edge::depth).max().unwrap_or(0));
+    if depth.is_some_and(|depth| depth > limit) {
+        return Err(Error::TooDeep { function: name, limit });
     }
+    let first = outputs.first().map_or((Shape::from(0), DType::F32), |o| (o.shape.clone(), o.dtype()));
     let cell = Arc::new(Cell::new(name, inputs, outputs.len(), Box::new(backward)));
-    let token = arguments.join(&cell, &Device::Cpu)?.apply_op1(Run { cell: cell.clone() })?;
+    let alive = Arc::new(OnceLock::new());
+    let run = Run { cell: cell.clone(), _live: alive.clone() };
+    let token = arguments.join(&cell, &Device::Cpu)?.apply_op1(run)?;
+    // Just made, so it is empty; the same below.
+    let _ = alive.set(Live::new(&token, depth, first));
     outputs
         .into_iter()
         .enumerate()
@@ -61,8 +69,7 @@ where
                 index,
                 _registration: registration.clone(),
             })?;
-            let producer = Producer { token: token.clone(), cell: cell.clone(), output: index, depth };
-            // Just made, so it is empty.
+            let producer = Producer { token: token.clone(), cell: cell.clone(), output: index };
             let _ = registration.set(Registration::new(&tensor, Arc::new(producer)));
             Ok(tensor)
         })
@@ -78,7 +85,8 @@ fn check(name: &str, inputs: &[Edge], outputs: &[Output]) -> Result<()> {
     }
     for output in outputs {
         let got = crate::storage::len(&output.storage);
-        if got != output.shape.elem_count() {
+        let elements = output.shape.dims().iter().try_fold(1usize, |n, &dim| n.checked_mul(dim));
+        if elements != Some(got) {
             return Err(Error::StorageLength { function: name.to_owned(), got, shape: output.shape.clone() });
         }
     }

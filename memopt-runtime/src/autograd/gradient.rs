@@ -51,7 +51,7 @@ impl Gradient {
         }
     }
 
-    /// As a tensor, without a copy.
+    /// As a tensor, without a copy; one that came from Candle may not be contiguous.
     pub fn into_tensor(self) -> Tensor {
         match self.0 {
             Kind::Owned { storage, shape } => storage::into_tensor(storage, shape, false),

@@ -46,9 +46,10 @@
 //!
 //! - The closure is called at most once, after the gradients of all outputs that the loss depends on are in; outputs that
 //!   nobody used are `None`. It is not called when none got a gradient. It is dropped, with all it saved, before the
-//!   backward of any function that comes earlier in the graph.
+//!   backward of any function that it takes its gradient to.
 //! - An input that is not tracked by Candle gets no edge, and its gradient, if given, is dropped. If none is tracked, the
 //!   outputs are plain tensors and the closure is dropped at once.
+//! - What a closure owns lives until its backward is done, or until the graph is dropped: the loss and all outputs.
 //! - A tracked input for which the closure gives `None`: a variable has no gradient then, as in plain Candle; a computed
 //!   tensor gets zeros of its shape, since Candle wants one.
 //! - Contributions to one gradient are added in the order in which backward meets them. Two of them give the same bits in
@@ -63,6 +64,7 @@ mod edge;
 mod function;
 mod gradient;
 mod join;
+mod live;
 mod output;
 mod registry;
 mod run;
@@ -79,7 +81,7 @@ pub use seed::backward_from;
 pub use trace::variables_reached;
 
 pub(crate) use age::Age;
-pub(crate) use trace::{reached, Reached};
+pub(crate) use trace::{reached, Reached, Stranger};
 
 /// Number of tensors in the registry of function outputs: those of live functions, and no others.
 pub fn registered_outputs() -> usize {

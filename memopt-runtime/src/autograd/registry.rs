@@ -13,8 +13,6 @@ pub(super) struct Producer {
     pub(super) cell: Arc<Cell>,
     /// Which output.
     pub(super) output: usize,
-    /// Length of the longest chain of functions that ends in it.
-    pub(super) depth: usize,
 }
 
 type Map = HashMap<TensorId, Weak<Producer>>;

@@ -1,7 +1,8 @@
 //! Which variables a computation reached, read off its graph: no list of parameters is needed.
 
 use super::age::Age;
-use candle_core::Tensor;
+use super::live::output_of;
+use candle_core::{DType, Shape, Tensor};
 use std::collections::HashSet;
 
 /// The leaves and the strangers of a graph.
@@ -10,7 +11,22 @@ pub(crate) struct Reached {
     /// The variables, each once, in the order in which backward meets them.
     pub(crate) variables: Vec<Tensor>,
     /// A tensor that was computed from variables before `since`, if one is there.
-    pub(crate) older: Option<Tensor>,
+    pub(crate) older: Option<Stranger>,
+}
+
+/// A tensor from outside of a closure.
+pub(crate) struct Stranger {
+    pub(crate) age: Age,
+    pub(crate) shape: Shape,
+    pub(crate) dtype: DType,
+}
+
+impl Stranger {
+    fn of(node: &Tensor) -> Self {
+        // The edge to a function's output is a scalar; name what the function gave.
+        let (shape, dtype) = output_of(node.id()).unwrap_or((node.shape().clone(), node.dtype()));
+        Stranger { age: Age::of(node.id()), shape, dtype }
+    }
 }
 
 /// What the outputs were computed from. Tensors made before `since` that are not variables are strangers.
@@ -25,7 +41,7 @@ pub(crate) fn reached(outputs: &[Tensor], since: Age) -> Reached {
             if node.is_variable() {
                 reached.variables.push(node.clone());
             } else if reached.older.is_none() && Age::of(node.id()) < since {
-                reached.older = Some(node.clone());
+                reached.older = Some(Stranger::of(node));
             }
         }
     }

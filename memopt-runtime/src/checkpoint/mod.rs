@@ -30,7 +30,8 @@
 //!   recompute of another shape, dtype or set of variables is an error; other values are found by checksums, which are
 //!   on in builds with debug assertions ([`Options::verify`]).
 //! - It must not capture a tensor that was itself computed from variables: that is an error which says to pass it as an
-//!   input. Integers and detached tensors may be captured.
+//!   input. Integers and detached tensors may be captured. A closure inside takes what it needs of the outer one's inputs
+//!   as inputs too.
 //!
 //! [`checkpoint_module`] is the same for code that goes through a struct with [`Parameters`](crate::parameters): the
 //! first pass runs on the detached twin and builds no graph at all.
@@ -38,20 +39,27 @@
 //! # What is kept, and until when
 //!
 //! Until its own backward is done, or its outputs are dropped: the inputs as their compressors keep them, the closure,
-//! and scalars. [`memory::held`](crate::memory::held) lists it by segment. The first pass of a closure builds its whole
+//! and scalars. A plain operation between two closures (`reshape`, `+`) keeps its activations in Candle's graph as
+//! always: put it inside. [`memory::held`](crate::memory::held) lists it by segment. The first pass of a closure builds its whole
 //! graph for a moment; the outputs are copied out of it.
 //!
 //! # Where the bits may differ
 //!
-//! - A tensor or weight that is used three times or more, in several segments, may be summed in another grouping.
-//! - A tracked input that repeats elements in memory (`broadcast_as`) is made contiguous before the first pass, and
-//!   Candle may add up a contiguous tensor in another order; all other orders in memory are restored for the recompute.
+//! - A gradient that is a sum of three or more, which reach the tensor or weight through several segments or several
+//!   outputs of one, may be added up in another grouping.
+//! - A tensor that repeats elements in memory (`broadcast_as`) and goes into or out of a closure has its gradient summed
+//!   over the repetitions at the border, which may be another grouping; its values are the same.
+//!
+//! Inputs and outputs have the order in memory that plain code gives them, since Candle's roundings depend on it.
 
 mod closure;
+mod fingerprint;
+mod first_pass;
 mod inputs;
 mod options;
 mod outputs;
 mod replay;
+mod segment;
 mod versions;
 
 pub use closure::{checkpoint, checkpoint_module};

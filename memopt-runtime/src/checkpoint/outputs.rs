@@ -8,11 +8,11 @@ pub trait Outputs: Sized {
     /// The tensors, in order.
     fn into_tensors(self) -> Vec<Tensor>;
 
-    /// The same from tensors.
+    /// The same from tensors, for the segment with this path.
     ///
     /// # Errors
     /// If there are more or fewer than the type holds.
-    fn from_tensors(tensors: Vec<Tensor>) -> Result<Self>;
+    fn from_tensors(segment: &str, tensors: Vec<Tensor>) -> Result<Self>;
 }
 
 impl Outputs for Tensor {
@@ -20,8 +20,8 @@ impl Outputs for Tensor {
         vec![self]
     }
 
-    fn from_tensors(tensors: Vec<Tensor>) -> Result<Self> {
-        let [tensor] = exactly(tensors)?;
+    fn from_tensors(segment: &str, tensors: Vec<Tensor>) -> Result<Self> {
+        let [tensor] = exactly(segment, tensors)?;
         Ok(tensor)
     }
 }
@@ -31,7 +31,7 @@ impl Outputs for Vec<Tensor> {
         self
     }
 
-    fn from_tensors(tensors: Vec<Tensor>) -> Result<Self> {
+    fn from_tensors(_: &str, tensors: Vec<Tensor>) -> Result<Self> {
         Ok(tensors)
     }
 }
@@ -41,8 +41,8 @@ impl<const N: usize> Outputs for [Tensor; N] {
         self.into()
     }
 
-    fn from_tensors(tensors: Vec<Tensor>) -> Result<Self> {
-        exactly(tensors)
+    fn from_tensors(segment: &str, tensors: Vec<Tensor>) -> Result<Self> {
+        exactly(segment, tensors)
     }
 }
 
@@ -54,8 +54,8 @@ macro_rules! tuple {
                 vec![$($name),*]
             }
 
-            fn from_tensors(tensors: Vec<Tensor>) -> Result<Self> {
-                let [$($name),*] = exactly(tensors)?;
+            fn from_tensors(segment: &str, tensors: Vec<Tensor>) -> Result<Self> {
+                let [$($name),*] = exactly(segment, tensors)?;
                 Ok(($($name,)*))
             }
         }
@@ -66,6 +66,10 @@ tuple!(a: Tensor, b: Tensor);
 tuple!(a: Tensor, b: Tensor, c: Tensor);
 tuple!(a: Tensor, b: Tensor, c: Tensor, d: Tensor);
 
-fn exactly<const N: usize>(tensors: Vec<Tensor>) -> Result<[Tensor; N]> {
-    tensors.try_into().map_err(|t: Vec<Tensor>| Error::OutputCount { expected: N, got: t.len() })
+fn exactly<const N: usize>(segment: &str, tensors: Vec<Tensor>) -> Result<[Tensor; N]> {
+    tensors.try_into().map_err(|t: Vec<Tensor>| Error::OutputCount {
+        segment: segment.to_owned(),
+        expected: N,
+        got: t.len(),
+    })
 }

@@ -8,7 +8,14 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-static VERSIONS: LazyLock<Mutex<HashMap<TensorId, u64>>> = LazyLock::new(Mutex::default);
+/// The variables that a segment waits for, and no others.
+static WATCHED: LazyLock<Mutex<HashMap<TensorId, Watched>>> = LazyLock::new(Mutex::default);
+
+#[derive(Default)]
+struct Watched {
+    segments: usize,
+    changes: u64,
+}
 
 /// Says that a variable has got new values, as after an optimizer's step. A segment whose forward read the old ones
 /// refuses to recompute with the new.
@@ -27,11 +34,39 @@ static VERSIONS: LazyLock<Mutex<HashMap<TensorId, u64>>> = LazyLock::new(Mutex::
 /// # Ok::<(), candle_core::Error>(())
 /// ```
 pub fn mark_changed(variable: &Tensor) {
-    *VERSIONS.lock().entry(variable.id()).or_default() += 1;
+    if let Some(watched) = WATCHED.lock().get_mut(&variable.id()) {
+        watched.changes += 1;
+    }
 }
 
-/// The versions of some variables, in order.
-pub(super) fn versions_of(variables: &[Tensor]) -> Vec<u64> {
-    let versions = VERSIONS.lock();
-    variables.iter().map(|v| versions.get(&v.id()).copied().unwrap_or_default()).collect()
+/// Watches one variable from a forward to its backward.
+pub(super) struct Watch {
+    variable: TensorId,
+    changes: u64,
+}
+
+impl Watch {
+    pub(super) fn new(variable: &Tensor) -> Self {
+        let mut all = WATCHED.lock();
+        let watched = all.entry(variable.id()).or_default();
+        watched.segments += 1;
+        Watch { variable: variable.id(), changes: watched.changes }
+    }
+
+    /// Whether the variable was changed since.
+    pub(super) fn has_changed(&self) -> bool {
+        WATCHED.lock().get(&self.variable).is_some_and(|watched| watched.changes != self.changes)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut all = WATCHED.lock();
+        if let Some(watched) = all.get_mut(&self.variable) {
+            watched.segments -= 1;
+            if watched.segments == 0 {
+                all.remove(&self.variable);
+            }
+        }
+    }
 }

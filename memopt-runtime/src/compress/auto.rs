@@ -8,7 +8,7 @@ use candle_core::Tensor;
 
 /// The smallest of bit, byte, sparse and as it is, chosen for each tensor by its values.
 ///
-/// Spikes cost one pass; anything else is found out in the first block and costs two or three.
+/// Spikes cost one pass. Other values are found out where the first of them stands, and cost up to two passes more.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Auto;
 
@@ -40,6 +40,10 @@ impl SpikeCompressor for Auto {
     }
 
     fn checks_itself(&self) -> bool {
+        true
+    }
+
+    fn keeps_anything(&self) -> bool {
         true
     }
 }

@@ -35,6 +35,10 @@ impl SpikeCompressor for Null {
     fn checks_itself(&self) -> bool {
         true
     }
+
+    fn keeps_anything(&self) -> bool {
+        true
+    }
 }
 
 /// The three compressors that differ in their kernel only.
@@ -54,6 +58,10 @@ macro_rules! compressor {
 
             fn checks_itself(&self) -> bool {
                 true
+            }
+
+            fn keeps_anything(&self) -> bool {
+                matches!(Encoding::$otherwise, Encoding::AsIs)
             }
         }
 

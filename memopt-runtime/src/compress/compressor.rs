@@ -5,6 +5,7 @@ use crate::Result;
 use candle_core::{CpuStorage, Tensor};
 use std::any::Any;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 /// A way to keep a tensor of spikes in fewer bytes, exactly.
 ///
@@ -68,6 +69,29 @@ pub trait SpikeCompressor: Debug + Send + Sync {
     fn checks_itself(&self) -> bool {
         false
     }
+
+    /// Whether it keeps every tensor exactly, if need be as it is, so that keeping one as it is is no fallback.
+    fn keeps_anything(&self) -> bool {
+        false
+    }
+}
+
+impl<C: SpikeCompressor + ?Sized> SpikeCompressor for Arc<C> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn encode(&self, x: &Tensor) -> Result<Encoding> {
+        (**self).encode(x)
+    }
+
+    fn checks_itself(&self) -> bool {
+        (**self).checks_itself()
+    }
+
+    fn keeps_anything(&self) -> bool {
+        (**self).keeps_anything()
+    }
 }
 
 /// What a compressor made of a tensor.
@@ -116,6 +140,6 @@ pub trait Pack {
 
 impl<C: SpikeCompressor + ?Sized> Pack for C {
     fn pack(&self, x: &Tensor) -> Result<Packed> {
-        Packed::new(&|x| self.encode(x), self.checks_itself(), x)
+        Packed::new(self, x)
     }
 }

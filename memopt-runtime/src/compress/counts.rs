@@ -34,23 +34,27 @@ pub fn reset_counts() {
 
 /// Counts one packed input. The first fallback of a segment is also reported as an event.
 pub(crate) fn record(segment: &str, input: usize, compressor: &str, packed: &Packed) {
-    let mut counts = COUNTS.lock();
-    let entry = counts.entry(segment.to_owned()).or_default();
-    if entry.segment.is_empty() {
-        segment.clone_into(&mut entry.segment);
-    }
-    *entry.encodings.entry(packed.encoding().to_owned()).or_default() += 1;
-    entry.raw_bytes += packed.raw_bytes() as u64;
-    entry.kept_bytes += packed.bytes() as u64;
-    if packed.is_fallback() {
-        entry.fallbacks += 1;
-        if entry.fallbacks == 1 {
-            tracing::warn!(
-                segment,
-                input,
-                compressor,
-                "input does not fit its compressor and is kept uncompressed; later ones are only counted"
-            );
-        }
+    // A user's encoding and whoever listens to events may come back here: neither runs under the lock.
+    let (encoding, raw_bytes, kept_bytes) =
+        (packed.encoding().to_owned(), packed.raw_bytes(), packed.bytes());
+    let fallback = packed.is_fallback();
+    let first_fallback = {
+        let mut counts = COUNTS.lock();
+        let entry = counts
+            .entry(segment.to_owned())
+            .or_insert_with(|| SegmentCounts { segment: segment.to_owned(), ..Default::default() });
+        *entry.encodings.entry(encoding).or_default() += 1;
+        entry.raw_bytes += raw_bytes as u64;
+        entry.kept_bytes += kept_bytes as u64;
+        entry.fallbacks += u64::from(fallback);
+        fallback && entry.fallbacks == 1
+    };
+    if first_fallback {
+        tracing::warn!(
+            segment,
+            input,
+            compressor,
+            "input does not fit its compressor and is kept uncompressed; later ones are only counted"
+        );
     }
 }

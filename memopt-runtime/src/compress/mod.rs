@@ -34,7 +34,6 @@
 //!
 //! This module knows tensors; [`kernels`] work on slices.
 
-mod arrangement;
 mod auto;
 mod codecs;
 mod compressor;
@@ -49,4 +48,4 @@ pub(crate) use counts::record;
 pub use counts::{counts, reset_counts, SegmentCounts};
 pub use packed::Packed;
 
-pub(crate) use arrangement::recompute_sees_the_same;
+pub(crate) use packed::Leaf;

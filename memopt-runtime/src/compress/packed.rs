@@ -1,9 +1,9 @@
 //! A packed tensor: what is kept, and how it becomes the tensor again.
 
-use super::arrangement::Arrangement;
-use super::compressor::{Encoded, Encoding};
+use super::compressor::{Encoded, Encoding, SpikeCompressor};
+use crate::arrangement::Arrangement;
 use crate::{storage, Error, Result};
-use candle_core::{DType, Tensor, Var};
+use candle_core::{DType, Shape, Tensor, Var};
 use std::any::Any;
 
 /// A tensor as a compressor keeps it.
@@ -21,38 +21,28 @@ enum Kept {
 }
 
 impl Packed {
-    pub(super) fn new(
-        encode: &dyn Fn(&Tensor) -> Result<Encoding>,
-        checks_itself: bool,
-        x: &Tensor,
-    ) -> Result<Self> {
+    pub(super) fn new<C: SpikeCompressor + ?Sized>(compressor: &C, x: &Tensor) -> Result<Self> {
         let x = x.detach();
-        let arrangement = Arrangement::of(x.layout());
-        let dtype = x.dtype();
+        let (arrangement, dtype) = (Arrangement::of(x.layout()), x.dtype());
         let as_is = |fallback| Packed {
             kept: Kept::Tensor(x.clone()),
             arrangement: arrangement.clone(),
             dtype,
             fallback,
         };
-        if !x.device().is_cpu() || !Arrangement::can_pack(x.layout()) {
-            return Ok(as_is(true));
+        if !x.device().is_cpu() || arrangement.overlaps() {
+            return Ok(as_is(!compressor.keeps_anything()));
         }
         let compact = arrangement.compact(&x)?;
-        match encode(&compact)? {
+        match compressor.encode(&compact)? {
             Encoding::AsIs => Ok(as_is(false)),
             Encoding::DoesNotFit => Ok(as_is(true)),
             Encoding::Encoded(encoded) => {
-                let packed = Packed {
-                    kept: Kept::Encoded(encoded),
-                    arrangement: arrangement.clone(),
-                    dtype,
-                    fallback: false,
-                };
-                if checks_itself || packed.restores(&compact)? {
-                    Ok(packed)
-                } else {
-                    Ok(as_is(true))
+                let arrangement = arrangement.clone();
+                let packed = Packed { kept: Kept::Encoded(encoded), arrangement, dtype, fallback: false };
+                match compressor.checks_itself() || packed.restores(&compact)? {
+                    true => Ok(packed),
+                    false => Ok(as_is(true)),
                 }
             }
         }
@@ -69,19 +59,13 @@ impl Packed {
         }
     }
 
-    /// The tensor as a new leaf of a graph, and the leaf itself: backward gives the gradient of the leaf, which
-    /// [`Packed::gradient_of`] turns into the gradient of the tensor.
-    pub(crate) fn unpack_tracked(&self) -> Result<(Tensor, Tensor)> {
+    /// The tensor as a new leaf of a graph. What was kept is freed.
+    pub(crate) fn into_leaf(self) -> Result<Leaf> {
         let leaf = match &self.kept {
-            Kept::Tensor(x) => Var::from_tensor(&self.arrangement.compact(x)?)?.into_inner(),
+            Kept::Tensor(x) => Var::from_tensor(&self.arrangement.in_memory_order(x)?)?.into_inner(),
             Kept::Encoded(_) => self.decode(true)?,
         };
-        Ok((self.arrangement.expand(&leaf)?, leaf))
-    }
-
-    /// The gradient of the tensor, from that of its leaf.
-    pub(crate) fn gradient_of(&self, leaf_gradient: &Tensor) -> Result<Tensor> {
-        self.arrangement.restore_order(leaf_gradient)
+        Ok(Leaf { tensor: self.arrangement.expand(&leaf)?, leaf, arrangement: self.arrangement })
     }
 
     /// The encoded form, if it is a `T`: how kernels that work on packed spikes get at them.
@@ -101,6 +85,21 @@ impl Packed {
             Kept::Encoded(encoded) => encoded.encoding(),
             Kept::Tensor(_) => "none",
         }
+    }
+
+    /// Shape of the tensor.
+    pub fn shape(&self) -> &Shape {
+        self.arrangement.shape()
+    }
+
+    /// Element type of the tensor.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Whether the encoded elements are in row-major order; else they are in the order that they had in memory.
+    pub fn is_row_major(&self) -> bool {
+        self.arrangement.is_contiguous()
     }
 
     /// Whether the compressor could not keep these values exactly, so that the tensor is kept as it is.
@@ -149,6 +148,22 @@ impl Packed {
     /// Whether decoding gives these elements, bit for bit.
     fn restores(&self, compact: &Tensor) -> Result<bool> {
         Ok(storage::same_bits(&self.decode(false)?, compact))
+    }
+}
+
+/// A packed tensor that was unpacked to be gone back to.
+pub(crate) struct Leaf {
+    /// The tensor, as it was.
+    pub(crate) tensor: Tensor,
+    /// The variable behind it: its compact form.
+    pub(crate) leaf: Tensor,
+    arrangement: Arrangement,
+}
+
+impl Leaf {
+    /// The gradient of the tensor with each repetition once, from that of the leaf.
+    pub(crate) fn gradient(&self, of_leaf: &Tensor) -> Result<Tensor> {
+        self.arrangement.restore_order(of_leaf)
     }
 }
 

@@ -84,14 +84,16 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for CountingAllocator<A> {
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        let less = layout.size().saturating_sub(new_size);
+        // Bytes that go are taken off first: another thread may get them before this one counts.
+        counter::shrink(less);
         // The inner allocator may be able to resize in place, which allocating and copying here would give away.
         // SAFETY: as for `dealloc`; the caller also keeps the contract for `new_size`.
         let moved = unsafe { self.inner.realloc(block, layout, new_size) };
-        if !moved.is_null() {
-            match new_size.checked_sub(layout.size()) {
-                Some(more) => counter::grow(more),
-                None => counter::shrink(layout.size() - new_size),
-            }
+        if moved.is_null() {
+            counter::grow(less);
+        } else {
+            counter::grow(new_size.saturating_sub(layout.size()));
         }
         moved
     }

@@ -22,21 +22,15 @@ impl std::fmt::Display for LowerBound {
 
 /// What the graph behind some tensors keeps alive, as a lower bound: the buffers of its tracked nodes.
 pub fn graph_bytes(roots: &[Tensor]) -> LowerBound {
-    let mut seen = HashSet::new();
-    let mut bytes = 0;
-    for root in roots {
-        for node in root.sorted_nodes().into_iter().filter(|node| !node.is_variable()) {
-            let (address, size) = buffer_of(node);
-            // Empty buffers share a dangling address; buffers without one are told apart by their tensor.
-            let new = if address == 0 {
-                seen.insert((usize::MAX, Some(node.id())))
-            } else {
-                seen.insert((address, None))
-            };
-            if new {
-                bytes += size;
-            }
-        }
-    }
+    let nodes: Vec<&Tensor> = roots.iter().flat_map(Tensor::sorted_nodes).collect();
+    let key = |node: &Tensor| match buffer_of(node).0 {
+        // Buffers without an address are told apart by their tensor.
+        0 => (0, Some(node.id())),
+        address => (address, None),
+    };
+    // Views of a variable keep alive what is alive anyway.
+    let (variables, others): (Vec<&Tensor>, Vec<&Tensor>) = nodes.into_iter().partition(|n| n.is_variable());
+    let mut seen: HashSet<_> = variables.into_iter().map(key).collect();
+    let bytes = others.into_iter().filter(|node| seen.insert(key(node))).map(|node| buffer_of(node).1).sum();
     LowerBound { bytes }
 }

@@ -1,4 +1,4 @@
-//! What segments keep for backward, right now: each registers its bytes when it packs and takes them off when it is done.
+//! The inputs that segments keep for backward, right now: each registers its bytes when it packs and takes them off when it is done.
 //!
 //! Candle's graph cannot be asked: its walk sees neither untracked operands nor what an operation holds
 //! ([`graph_bytes`](super::graph_bytes) gives the lower bound that it can).
@@ -14,7 +14,7 @@ pub struct HeldBytes {
     pub segment: String,
     /// How many times it is held: once for each forward whose backward is not done.
     pub records: usize,
-    /// Bytes of packed inputs, which nobody else has.
+    /// Bytes of packed inputs, which nobody else has, and of inputs on devices that do not show who has them.
     pub packed: usize,
     /// Bytes of inputs kept as they are. Others may have them too: a buffer that several keep is counted in each.
     pub shared: usize,
@@ -43,7 +43,8 @@ struct Entry {
 
 static LEDGER: LazyLock<Mutex<Ledger>> = LazyLock::new(Mutex::default);
 
-/// What segments keep for backward at this moment, in all threads.
+/// The inputs that segments keep for backward at this moment, in all threads. (Tensors that a closure captures, and what
+/// functions of one's own hold, are not in it.)
 ///
 /// ```
 /// use candle_core::{Device, Tensor, Var};

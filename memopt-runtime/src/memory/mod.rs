@@ -22,7 +22,7 @@
 //! # Ok::<(), memory::MemoryError>(())
 //! ```
 //!
-//! `unsafe` is in the allocator only.
+//! Of this module, `unsafe` is in the allocator only.
 
 mod allocator;
 mod counter;

@@ -159,7 +159,9 @@ impl Element for f16 {
     /// finite there, and a sign bit lands in the exponent: all of these exceed 255 then.
     #[inline(always)]
     fn byte_and_error(self) -> (u8, u32) {
-        single_to_byte(f32::from_bits(u32::from(self.to_bits()) << 13) * HALF_SCALE)
+        let (byte, error) = single_to_byte(f32::from_bits(u32::from(self.to_bits()) << 13) * HALF_SCALE);
+        // The product is zero for subnormal numbers where the processor is set to flush them.
+        (byte, error | u32::from(Self::from_byte(byte).to_bits() ^ self.to_bits()))
     }
 
     #[inline(always)]
