@@ -290,6 +290,29 @@ fn views_into_and_out_of_nested_closures() {
     }
 }
 
+/// Candle's `is_contiguous` overlooks the stride of a dimension of one element, but its matrix product looks at it.
+#[test]
+fn single_columns_and_rows_in_any_order_in_memory() {
+    for dtype in [DType::F32, DType::F16] {
+        for (rows, columns) in [(1, 57), (57, 1), (1, 1), (1, 4)] {
+            let mut values = Values::new(rows as u64);
+            let base = Var::from_tensor(&values.tensor(&[rows, columns], dtype).unwrap()).unwrap();
+            let w = Var::from_tensor(&values.tensor(&[rows, 1], dtype).unwrap()).unwrap();
+            let run = |ours: bool| {
+                let (x, captured) = (base.t().unwrap(), w.clone());
+                let f = move |x: &[Tensor]| Ok([x[0].matmul(&captured)?, x[0].t()?]);
+                let options = Options::new("column").verify(true);
+                let [y, t] = if ours { checkpoint(f, &[x], options).unwrap() } else { f(&[x]).unwrap() };
+                let loss = (y.tanh().unwrap().sum_all().unwrap() + t.matmul(&y).unwrap().sum_all().unwrap())
+                    .unwrap();
+                let g = loss.backward().unwrap();
+                (bits(&loss), gradient(&g, &w), gradient(&g, &base))
+            };
+            assert!(run(true) == run(false), "{dtype:?} {rows} {columns}");
+        }
+    }
+}
+
 #[test]
 fn nested_closures_are_packed_and_counted_once() {
     let x = var(1, &[8]);

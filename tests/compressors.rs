@@ -182,6 +182,41 @@ fn a_users_compressor_is_held_to_losslessness() {
     assert!(matches!(error, Error::Decoded { compressor, .. } if compressor == "signs"));
 }
 
+/// A user's encoding may ask for the counts, and may say nonsense.
+#[test]
+fn an_encoding_may_look_at_the_counts_and_claim_any_size() {
+    #[derive(Debug)]
+    struct Curious;
+    struct Claims(Vec<f32>);
+    impl SpikeCompressor for Curious {
+        fn name(&self) -> &str {
+            "curious"
+        }
+        fn encode(&self, x: &Tensor) -> memopt::Result<Encoding> {
+            Ok(Encoding::Encoded(Box::new(Claims(x.flatten_all()?.to_vec1()?))))
+        }
+    }
+    impl Encoded for Claims {
+        fn encoding(&self) -> &str {
+            compress::counts();
+            "curious"
+        }
+        fn decode(&self) -> memopt::Result<CpuStorage> {
+            Ok(CpuStorage::F32(self.0.clone()))
+        }
+        fn bytes(&self) -> usize {
+            compress::counts();
+            usize::MAX
+        }
+    }
+    let w = Var::new(&[1f32, 2.], CPU).unwrap();
+    let outputs: Vec<Tensor> = (0..2)
+        .map(|_| checkpoint(|x| x[0].sqr(), &[&w], Options::new("curious").compressor(Curious)).unwrap())
+        .collect();
+    assert_eq!(memopt::memory::held().total, usize::MAX);
+    outputs.iter().for_each(|y| drop(y.sum_all().unwrap().backward().unwrap()));
+}
+
 #[test]
 fn fallbacks_are_counted_by_segment() {
     let w = Var::new(&[1f32, 2., 3.], CPU).unwrap();

@@ -234,6 +234,13 @@ fn errors_and_panics_in_a_closure_are_typed() {
 #[test]
 fn an_output_that_does_not_fit_its_shape_is_refused() {
     let x = Var::new(&[1f32], CPU).unwrap();
+    let huge = Output::new(CpuStorage::F32(vec![0.; 2]), (usize::MAX / 2 + 2, 2));
+    assert!(matches!(
+        apply("huge", vec![Edge::to(&x)], vec![huge], |_| Ok(vec![None])),
+        Err(Error::StorageLength { .. })
+    ));
+    let unfit = Gradient::new(CpuStorage::F32(vec![1.]), 2).into_tensor();
+    assert_eq!(unfit.dims(), [1]);
     let error = apply("short", vec![Edge::to(&x)], vec![Output::new(CpuStorage::F32(vec![0.]), 2)], |_| {
         Ok(vec![None])
     });

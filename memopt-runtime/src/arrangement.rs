@@ -39,7 +39,9 @@ struct Strided {
 impl Arrangement {
     pub(crate) fn of(layout: &Layout) -> Self {
         let shape = layout.shape().clone();
-        let form = if layout.is_contiguous() || shape.elem_count() == 0 {
+        // Candle's `is_contiguous` overlooks the strides of single elements, but its matrix product does not.
+        let row_major = layout.stride() == Layout::contiguous(&shape).stride();
+        let form = if row_major || shape.elem_count() == 0 {
             Form::Contiguous
         } else {
             Strided::of(layout).map_or(Form::Overlapping, Form::Strided)
@@ -186,13 +188,22 @@ mod tests {
             x.narrow(3, 0, 1)?,
             x.narrow(3, 2, 1)?.squeeze(3)?,
             x.narrow(0, 1, 1)?.narrow(2, 0, 1)?,
+            x.narrow(0, 1, 1)?,
+            x.reshape((120, 1))?.t()?,
+            x.reshape((1, 120))?.t()?,
+            x.unsqueeze(0)?,
+            x.unsqueeze(2)?,
             x.get(1)?.unsqueeze(1)?.broadcast_as((3, 6, 4, 5))?,
             x.narrow(1, 1, 2)?.broadcast_as((2, 2, 2, 4, 5))?,
         ];
         let relations = |t: &Tensor| {
             let (d, s) = (t.dims().to_vec(), t.stride().to_vec());
             let chain: Vec<bool> = (1..d.len()).map(|i| s[i - 1] == d[i] * s[i]).collect();
-            (t.is_contiguous(), s.iter().map(|&s| s.min(2)).collect::<Vec<_>>(), chain)
+            let apart = s.iter().all(|&s| s != 1);
+            let gaps = (chain.contains(&false) && !t.is_contiguous()) || apart;
+            // without gaps the strides are the same, else they stand to each other as before
+            let strides = if gaps { s.iter().map(|&s| s.min(2)).collect() } else { s };
+            (t.is_contiguous(), strides, chain)
         };
         for view in views {
             let arrangement = Arrangement::of(view.layout());

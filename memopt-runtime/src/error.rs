@@ -50,7 +50,7 @@ impl std::fmt::Display for Phase {
 #[non_exhaustive]
 pub enum Error {
     /// `backward()` went through a function a second time; what it had saved is already freed.
-    #[error("`{function}`: backward was called a second time, but what it had saved is freed by the first; run the forward pass again before each backward")]
+    #[error("`{function}`: backward was called a second time, but what it had saved is freed by the first; run the forward pass again before each backward, or go back from several losses at once: add them up, or use `autograd::backward_from`")]
     SecondBackward {
         /// Name of the function.
         function: String,
@@ -143,7 +143,7 @@ pub enum Error {
     },
 
     /// A checkpointed closure captures a tensor that is itself computed from variables.
-    #[error("segment `{segment}`: the closure captures a tensor of shape {shape:?} ({dtype:?}) that was computed from variables outside of it, and its gradient would be lost; pass it as an input: `checkpoint(f, &[x, captured], ..)`")]
+    #[error("segment `{segment}`: the closure captures a tensor of shape {shape:?} ({dtype:?}) that was computed from variables outside of it, and its gradient would be lost; pass it as an input, `checkpoint(f, &[x, captured], ..)`, and use the `x[1]` that the closure is given")]
     CapturedActivation {
         /// Path of the segment.
         segment: String,
@@ -243,6 +243,13 @@ pub enum Error {
         /// Path of the part.
         part: String,
         /// What does not fit, and what would.
+        what: String,
+    },
+
+    /// A plan cannot be read, or does not fit the model.
+    #[error("plan: {what}")]
+    Plan {
+        /// What is wrong, and what would be right.
         what: String,
     },
 

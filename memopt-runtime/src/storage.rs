@@ -32,6 +32,11 @@ pub(crate) fn len(storage: &CpuStorage) -> usize {
     on_vec!(storage, v => v.len())
 }
 
+/// Number of elements of a shape; `None` if that is more than there can be.
+pub(crate) fn elements(shape: &Shape) -> Option<usize> {
+    shape.dims().iter().try_fold(1usize, |n, &dim| n.checked_mul(dim))
+}
+
 /// Dtype of the elements in a buffer.
 pub(crate) fn dtype(storage: &CpuStorage) -> DType {
     use candle_core::backend::BackendStorage;

@@ -9,7 +9,7 @@ use super::live::{self, Live};
 use super::output::{Output, OutputNode};
 use super::registry::{Producer, Registration};
 use super::run::Run;
-use crate::{Error, Result};
+use crate::{storage, Error, Result};
 use candle_core::{DType, Device, Shape, Tensor};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
@@ -84,9 +84,8 @@ fn check(name: &str, inputs: &[Edge], outputs: &[Output]) -> Result<()> {
         });
     }
     for output in outputs {
-        let got = crate::storage::len(&output.storage);
-        let elements = output.shape.dims().iter().try_fold(1usize, |n, &dim| n.checked_mul(dim));
-        if elements != Some(got) {
+        let got = storage::len(&output.storage);
+        if storage::elements(&output.shape) != Some(got) {
             return Err(Error::StorageLength { function: name.to_owned(), got, shape: output.shape.clone() });
         }
     }

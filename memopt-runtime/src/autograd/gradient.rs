@@ -54,7 +54,12 @@ impl Gradient {
     /// As a tensor, without a copy; one that came from Candle may not be contiguous.
     pub fn into_tensor(self) -> Tensor {
         match self.0 {
-            Kind::Owned { storage, shape } => storage::into_tensor(storage, shape, false),
+            Kind::Owned { storage, shape } => {
+                let len = storage::len(&storage);
+                // Elements that do not fit the shape have none: whoever looks at it finds out, without a panic.
+                let fits = storage::elements(&shape) == Some(len);
+                storage::into_tensor(storage, if fits { shape } else { Shape::from(len) }, false)
+            }
             Kind::Shared(t) => t,
         }
     }
@@ -85,7 +90,7 @@ impl Gradient {
         let function = function.to_owned();
         if let Kind::Owned { storage, shape } = &self.0 {
             let got = storage::len(storage);
-            if got != shape.elem_count() {
+            if storage::elements(shape) != Some(got) {
                 return Err(Error::StorageLength { function, got, shape: shape.clone() });
             }
         }

@@ -26,7 +26,8 @@ use candle_core::Tensor;
 /// ```
 ///
 /// # Errors
-/// What the closure gives or panics with, as [`Error::Segment`](crate::Error::Segment) with the segment's path; [`Error::CapturedActivation`](crate::Error::CapturedActivation);
+/// What the closure gives, as [`Error::Segment`](crate::Error::Segment) with the segment's path; its panics, as
+/// [`Error::Panicked`](crate::Error::Panicked); [`Error::CapturedActivation`](crate::Error::CapturedActivation);
 /// [`Error::CompressorCount`](crate::Error::CompressorCount); [`Error::TooDeep`](crate::Error::TooDeep). Errors of the recompute arrive from `loss.backward()`.
 pub fn checkpoint<F, O, I>(f: F, inputs: &[I], options: impl Into<Options>) -> Result<O>
 where

@@ -26,9 +26,13 @@
 //! - Capture weights: the variables that it reaches are found in the graph of the first pass and get their gradients,
 //!   whether or not an input needs one.
 //! - Contain other checkpointed closures.
-//! - It must compute the same again: no unseeded randomness, no state that moves (batch-norm statistics, counters). A
-//!   recompute of another shape, dtype or set of variables is an error; other values are found by checksums, which are
-//!   on in builds with debug assertions ([`Options::verify`]).
+//! - It must compute the same again, in the same way: no unseeded randomness, no state that moves (Candle's batch norm in
+//!   training would move its statistics twice), nothing kept from one call to the next. A recompute of another shape,
+//!   dtype or set of variables is an error; other values are found by checksums, which are on in builds with debug
+//!   assertions ([`Options::verify`]). What leaves the values of the outputs as they are, such as moved statistics,
+//!   cannot be found.
+//! - It must return every tensor that is used: one that leaves it in another way (through a shared list, say) has no
+//!   gradient of the inputs.
 //! - It must not capture a tensor that was itself computed from variables: that is an error which says to pass it as an
 //!   input. Integers and detached tensors may be captured. A closure inside takes what it needs of the outer one's inputs
 //!   as inputs too.
@@ -45,10 +49,15 @@
 //!
 //! # Where the bits may differ
 //!
-//! - A gradient that is a sum of three or more, which reach the tensor or weight through several segments or several
-//!   outputs of one, may be added up in another grouping.
+//! - A gradient that is a sum of three contributions or more may be added up in another grouping.
 //! - A tensor that repeats elements in memory (`broadcast_as`) and goes into or out of a closure has its gradient summed
 //!   over the repetitions at the border, which may be another grouping; its values are the same.
+//!
+//! - A computed tensor that goes into a closure, no output of which that the loss uses depends on it, gets a gradient of
+//!   zeros, where plain Candle gives none, since Candle wants one for each tensor that its walk meets: variables behind it
+//!   have zeros (which weight decay moves), and an operation behind it with an infinite derivative makes them NaN. Variables
+//!   that go in directly have none, as in plain Candle.
+//! - Untracked tensors have no entry in the `GradStore`.
 //!
 //! Inputs and outputs have the order in memory that plain code gives them, since Candle's roundings depend on it.
 

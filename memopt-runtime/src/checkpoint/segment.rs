@@ -110,12 +110,16 @@ impl Segment {
         let (outputs, arrangements) = owned(outputs)?;
         let mut packed = Vec::with_capacity(self.inputs.len());
         for (index, (x, compressor)) in self.inputs.into_iter().zip(&self.compressors).enumerate() {
-            let p: Packed = caught(&segment, Phase::Forward, || compressor.pack(&x))
-                .map_err(|e| e.in_segment(&segment, Phase::Forward))?;
-            compress::record(&segment, index, compressor.name(), &p);
-            packed.push(p);
+            let pack = || {
+                let packed = compressor.pack(&x)?;
+                compress::record(&segment, index, compressor.name(), &packed);
+                Ok((packed.buffer(), packed))
+            };
+            let pack = caught(&segment, Phase::Forward, pack);
+            packed.push(pack.map_err(|e| e.in_segment(&segment, Phase::Forward))?);
         }
-        let held = memory::Held::new(&segment, packed.iter().map(Packed::buffer));
+        let (buffers, packed): (Vec<_>, Vec<Packed>) = packed.into_iter().unzip();
+        let held = memory::Held::new(&segment, buffers.into_iter());
         memory::mark_with(|| format!("{segment}: forward"));
         let replay =
             Replay { segment: segment.clone(), f, packed, tracked, variables, since, fingerprint, held };

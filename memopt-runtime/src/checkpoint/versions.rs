@@ -18,7 +18,7 @@ struct Watched {
 }
 
 /// Says that a variable has got new values, as after an optimizer's step. A segment whose forward read the old ones
-/// refuses to recompute with the new.
+/// refuses to recompute with the new. Give the variable itself: a detached tensor is another one.
 ///
 /// ```
 /// use candle_core::{Device, Var};

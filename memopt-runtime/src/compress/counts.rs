@@ -45,7 +45,7 @@ pub(crate) fn record(segment: &str, input: usize, compressor: &str, packed: &Pac
             .or_insert_with(|| SegmentCounts { segment: segment.to_owned(), ..Default::default() });
         *entry.encodings.entry(encoding).or_default() += 1;
         entry.raw_bytes += raw_bytes as u64;
-        entry.kept_bytes += kept_bytes as u64;
+        entry.kept_bytes = entry.kept_bytes.saturating_add(kept_bytes as u64);
         entry.fallbacks += u64::from(fallback);
         fallback && entry.fallbacks == 1
     };

@@ -65,7 +65,7 @@ pub fn held() -> Holdings {
     let ledger = LEDGER.lock();
     let mut segments: BTreeMap<&str, HeldBytes> = BTreeMap::new();
     let mut buffers = HashMap::new();
-    let mut total = 0;
+    let mut total: usize = 0;
     for entry in ledger.entries.values() {
         let held = segments.entry(&entry.segment).or_insert_with(|| HeldBytes {
             segment: entry.segment.clone(),
@@ -76,12 +76,12 @@ pub fn held() -> Holdings {
         held.records += 1;
         for &(address, bytes) in &entry.buffers {
             if address == 0 {
-                held.packed += bytes;
-                total += bytes;
+                held.packed = held.packed.saturating_add(bytes);
+                total = total.saturating_add(bytes);
             } else {
-                held.shared += bytes;
+                held.shared = held.shared.saturating_add(bytes);
                 if buffers.insert(address, bytes).is_none() {
-                    total += bytes;
+                    total = total.saturating_add(bytes);
                 }
             }
         }

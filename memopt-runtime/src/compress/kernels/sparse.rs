@@ -113,7 +113,7 @@ impl Sparse {
 
     /// What [`Sparse::bytes`] is for a tensor of `length` elements of which `count` are one and the others zero.
     pub fn bytes_for_ones(count: usize, length: usize) -> usize {
-        count * size_of::<u16>() + length.div_ceil(BLOCK) * size_of::<u32>()
+        count.saturating_mul(size_of::<u16>()).saturating_add(length.div_ceil(BLOCK) * size_of::<u32>())
     }
 }
 
