@@ -1,15 +1,29 @@
 //! The typed view of the input that the later stages read.
 
-use crate::attr::{self, Checkpoint, Content, SKIP};
+use crate::attr::{self, Checkpoint, COMPRESSOR, FORWARD, SKIP};
 use crate::generics::Names;
+use crate::split::Split;
 use proc_macro2::Span;
 use syn::ext::IdentExt;
-use syn::{Data, DeriveInput, Fields, Generics, Ident, Index, Member, Token, Type};
+use syn::{Attribute, Data, DeriveInput, Fields, Generics, Ident, Index, LitStr, Member, Token, Type};
+
+/// Which macro runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Derive {
+    /// `#[derive(Parameters)]`
+    Parameters,
+    /// `#[derive(Checkpointable)]`, which implements `Parameters` too.
+    Checkpointable,
+}
 
 /// The type that derives.
 pub struct Input<'a> {
+    /// Which macro runs.
+    pub derive: Derive,
     /// Its `#[checkpoint...]`.
     pub attributes: Vec<Checkpoint<'a>>,
+    /// Its `#[spatial_split...]`.
+    pub splits: Vec<Split<'a>>,
     /// Its name.
     pub ident: &'a Ident,
     /// Its generic parameters and `where` clause.
@@ -43,6 +57,8 @@ pub enum Delimiters {
 pub struct Variant<'a> {
     /// Its `#[checkpoint...]`.
     pub attributes: Vec<Checkpoint<'a>>,
+    /// Its `#[spatial_split...]`, which means nothing there.
+    pub splits: Vec<&'a Attribute>,
     /// Its name.
     pub ident: &'a Ident,
     /// Its fields, with their delimiters.
@@ -55,6 +71,8 @@ pub struct Variant<'a> {
 pub struct Field<'a> {
     /// Its `#[checkpoint...]`.
     pub attributes: Vec<Checkpoint<'a>>,
+    /// Its `#[spatial_split...]`, which means nothing there.
+    pub splits: Vec<&'a Attribute>,
     /// Its name or index, to access it.
     pub member: Member,
     /// Its step of the path: the name without `r#`, or the index.
@@ -66,9 +84,20 @@ pub struct Field<'a> {
     pub needs_bound: bool,
 }
 
+/// What a field is to the type that holds it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Run by the macro's own `forward`: it is `Checkpointable`.
+    Part,
+    /// Visited only: it is `Parameters`.
+    Parameters,
+    /// Cloned only: it is `Clone`.
+    Skipped,
+}
+
 impl<'a> Input<'a> {
     /// The view of `node`.
-    pub fn from_syn(node: &'a DeriveInput) -> Self {
+    pub fn from_syn(node: &'a DeriveInput, derive: Derive) -> Self {
         let names = Names::new(node);
         let shape = match &node.data {
             Data::Struct(data) => {
@@ -79,7 +108,42 @@ impl<'a> Input<'a> {
             }
             Data::Union(data) => Shape::Union(&data.union_token),
         };
-        Input { attributes: attr::get(&node.attrs), ident: &node.ident, generics: &node.generics, shape }
+        Input {
+            derive,
+            attributes: attr::checkpoints(&node.attrs),
+            splits: attr::splits(&node.attrs).into_iter().map(Split::from_syn).collect(),
+            ident: &node.ident,
+            generics: &node.generics,
+            shape,
+        }
+    }
+
+    /// Whether it has the key `name`.
+    pub fn has(&self, name: &str) -> bool {
+        attr::find(&self.attributes, name).is_some()
+    }
+
+    /// The method that is its forward: `#[checkpoint(forward = "method")]`.
+    pub fn method(&self) -> Option<&LitStr> {
+        attr::find(&self.attributes, FORWARD).and_then(attr::text)
+    }
+
+    /// Its fields, over all variants.
+    pub fn fields(&self) -> Vec<&Field<'a>> {
+        match &self.shape {
+            Shape::Struct(fields, _) => fields.iter().collect(),
+            Shape::Enum(variants) => variants.iter().flat_map(|variant| &variant.fields).collect(),
+            Shape::Union(_) => Vec::new(),
+        }
+    }
+
+    /// What `field` is to it.
+    pub fn role(&self, field: &Field) -> Role {
+        match self.derive {
+            _ if field.skipped() => Role::Skipped,
+            Derive::Checkpointable if !self.has(FORWARD) => Role::Part,
+            _ => Role::Parameters,
+        }
     }
 }
 
@@ -97,7 +161,8 @@ impl Delimiters {
 impl<'a> Variant<'a> {
     fn from_syn(node: &'a syn::Variant, names: &Names<'a>) -> Self {
         Variant {
-            attributes: attr::get(&node.attrs),
+            attributes: attr::checkpoints(&node.attrs),
+            splits: attr::splits(&node.attrs),
             ident: &node.ident,
             original_fields: &node.fields,
             fields: Field::multiple(&node.fields, names),
@@ -112,7 +177,8 @@ impl<'a> Field<'a> {
 
     fn from_syn(index: u32, node: &'a syn::Field, names: &Names<'a>) -> Self {
         Field {
-            attributes: attr::get(&node.attrs),
+            attributes: attr::checkpoints(&node.attrs),
+            splits: attr::splits(&node.attrs),
             member: match &node.ident {
                 Some(name) => Member::Named(name.clone()),
                 None => Member::Unnamed(Index { index, span: Span::call_site() }),
@@ -125,9 +191,11 @@ impl<'a> Field<'a> {
 
     /// Whether it is marked `#[checkpoint(skip)]`.
     pub fn skipped(&self) -> bool {
-        self.attributes.iter().any(|attribute| match &attribute.content {
-            Content::Keys(keys) => keys.iter().any(|key| key.path().is_ident(SKIP)),
-            _ => false,
-        })
+        attr::find(&self.attributes, SKIP).is_some()
+    }
+
+    /// The compressor of its input: `#[checkpoint(compressor = "name")]`.
+    pub fn compressor(&self) -> Option<&LitStr> {
+        attr::find(&self.attributes, COMPRESSOR).and_then(attr::text)
     }
 }

@@ -1,5 +1,6 @@
 //! Which field types need a bound in the `where` clause, and the clause with them.
 
+use crate::ast::Derive;
 use proc_macro2::{Spacing, TokenStream, TokenTree};
 use quote::{quote, ToTokens};
 use std::collections::BTreeSet;
@@ -76,17 +77,57 @@ impl Bounds {
         self.predicates.push(predicate);
     }
 
-    /// The `where` clause of `generics` with these bounds and, for a type with type parameters, `Self: Clone`: the
-    /// parameters for which the type is `Clone` are known only to its own implementation of `Clone`.
-    pub fn augment(self, generics: &Generics) -> Option<WhereClause> {
+    /// The `where` clause of `generics` with these bounds and the supertraits of what `derive` implements, required of
+    /// `Self` where they depend on the generic parameters: for which of them the type is `Clone` is known only to its
+    /// own implementation of `Clone`.
+    pub fn augment(mut self, generics: &Generics, derive: Derive) -> Option<WhereClause> {
+        self.predicates.extend(supertraits(generics, derive));
         let mut generics = generics.clone();
-        let cloned = generics.type_params().next().map(|_| parse_quote!(Self: ::core::clone::Clone));
-        let predicates = self.predicates.into_iter().chain(cloned);
         let all = &mut generics.make_where_clause().predicates;
-        predicates.for_each(|predicate| all.push(predicate));
+        self.predicates.into_iter().for_each(|predicate| all.push(predicate));
         if !all.empty_or_trailing() {
             all.push_punct(<Token![,]>::default());
         }
         generics.where_clause.filter(|clause| !clause.predicates.is_empty())
     }
+}
+
+/// `Parameters: Clone`, and `Checkpointable: Clone + Send + Sync + 'static`.
+fn supertraits(generics: &Generics, derive: Derive) -> Option<WherePredicate> {
+    let lifetimes = generics.lifetimes().next().is_some();
+    match derive {
+        Derive::Parameters if has_types(generics) => Some(parse_quote!(Self: ::core::clone::Clone)),
+        Derive::Checkpointable if has_types(generics) => Some(parse_quote!(
+            Self: ::core::clone::Clone + ::core::marker::Send + ::core::marker::Sync + 'static
+        )),
+        Derive::Checkpointable if lifetimes => Some(parse_quote!(Self: 'static)),
+        _ => None,
+    }
+}
+
+fn has_types(generics: &Generics) -> bool {
+    generics.type_params().next().is_some()
+}
+
+/// A bound of a type without type parameters that is not checked where it stands, because it has a lifetime of its own.
+fn unchecked() -> WherePredicate {
+    parse_quote!(for<'unchecked> Self: ::core::clone::Clone)
+}
+
+/// The `where` clause of an implementation that needs another one, which has the clause `other`.
+///
+/// That the type is `Clone` is checked there; here it is only assumed, or else a type that is not would be reported once
+/// for each implementation.
+pub fn assume_clone(generics: &Generics, other: Option<&WhereClause>) -> Option<WhereClause> {
+    if has_types(generics) {
+        return other.cloned();
+    }
+    let unchecked = unchecked();
+    Some(match other.cloned() {
+        Some(mut clause) => {
+            clause.predicates.push(unchecked);
+            clause
+        }
+        None => parse_quote!(where #unchecked,),
+    })
 }

@@ -1,8 +1,10 @@
 //! "Did you mean": the known word closest to a misspelt one.
 
-/// The word of `known` within a third of the written one's length in edits (at least two), if any.
+/// The word of `known` that is closest to the written one, if any is within a third of its length in edits; within two
+/// where it has four or five letters.
 pub fn similar<'a>(written: &str, known: &[&'a str]) -> Option<&'a str> {
-    let limit = (written.chars().count() / 3).max(2);
+    let length = written.chars().count();
+    let limit = (length / 3).max(if length < 4 { 1 } else { 2 });
     known
         .iter()
         .map(|word| (distance(written, word), *word))
@@ -45,5 +47,6 @@ mod tests {
         assert_eq!(similar("skpi", &["segment", "skip"]), Some("skip"));
         assert_eq!(similar("skipped", &["skip"]), None);
         assert_eq!(similar("frozen", &["skip"]), None);
+        assert_eq!(similar("sum", &["mul"]), None);
     }
 }

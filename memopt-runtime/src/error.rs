@@ -246,6 +246,15 @@ pub enum Error {
         what: String,
     },
 
+    /// A part that needs the whole window stands in a segment of time chunks.
+    #[error("segment `{segment}`: `{part}` needs the whole window and cannot be run in time chunks; split in space first, so that it is in a segment of its own that is recomputed as a whole")]
+    NotTimeChunkable {
+        /// Path of the segment.
+        segment: String,
+        /// The part, inside the segment.
+        part: String,
+    },
+
     /// A plan cannot be read, or does not fit the model.
     #[error("plan: {what}")]
     Plan {

@@ -3,7 +3,10 @@
 //! Modules depend downwards only:
 //!
 //! ```text
-//! checkpoint    closures whose inner state is recomputed in backward instead of kept
+//! nn            layers, neurons, losses
+//! checkpoint    segments: closures and parts of models whose inner state is recomputed in backward instead of kept
+//!   module      layers and models, how they compose, what a forward carries along
+//!   plan        how each part of a model is kept: data
 //!   parameters  the tensors that a struct trains, and its detached twin
 //!   compress    lossless spike compression of what a segment keeps
 //!   autograd    N-input, M-output differentiable functions over Candle
@@ -18,8 +21,11 @@ pub mod checkpoint;
 pub mod compress;
 mod error;
 pub mod memory;
+pub mod module;
+pub mod nn;
 mod panics;
 pub mod parameters;
+pub mod plan;
 mod storage;
 
 pub use error::{Error, Phase, Result};

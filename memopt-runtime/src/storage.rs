@@ -96,6 +96,81 @@ pub(crate) fn buffer_of(tensor: &Tensor) -> (usize, usize) {
     }
 }
 
+/// An empty buffer with room for `n` elements.
+pub(crate) fn with_capacity(dtype: DType, n: usize) -> Result<CpuStorage> {
+    Ok(match dtype {
+        DType::F32 => CpuStorage::F32(Vec::with_capacity(n)),
+        DType::F64 => CpuStorage::F64(Vec::with_capacity(n)),
+        DType::BF16 => CpuStorage::BF16(Vec::with_capacity(n)),
+        DType::F16 => CpuStorage::F16(Vec::with_capacity(n)),
+        other => return Err(candle_core::Error::UnsupportedDTypeForOp(other, "time chunks")),
+    })
+}
+
+/// A copy of some elements.
+pub(crate) fn part(storage: &CpuStorage, range: Range<usize>) -> CpuStorage {
+    macro_rules! part {
+        ($($variant:ident)*) => {
+            match storage { $(CpuStorage::$variant(v) => CpuStorage::$variant(v[range].to_vec()),)* }
+        };
+    }
+    part!(U8 U32 I16 I32 I64 BF16 F16 F32 F64 F8E4M3 F6E2M3 F6E3M2 F4 F8E8M0)
+}
+
+/// Adds a tensor's elements at the end; false if it has another dtype, or is not on the CPU.
+pub(crate) fn extend(storage: &mut CpuStorage, tensor: &Tensor) -> Result<bool> {
+    each(storage, tensor, &mut |to| to.extend())
+}
+
+/// Writes a tensor's elements over those from `start` on; false if they do not fit.
+pub(crate) fn write(storage: &mut CpuStorage, start: usize, tensor: &Tensor) -> Result<bool> {
+    each(storage, tensor, &mut |to| to.write(start))
+}
+
+/// A buffer and the elements that go into it, whatever their type.
+trait Destination {
+    fn extend(&mut self) -> bool;
+    fn write(&mut self, start: usize) -> bool;
+}
+
+impl<T: Copy> Destination for (&mut Vec<T>, &[T]) {
+    fn extend(&mut self) -> bool {
+        self.0.extend_from_slice(self.1);
+        true
+    }
+
+    fn write(&mut self, start: usize) -> bool {
+        match self.0.get_mut(start..start + self.1.len()) {
+            Some(to) => {
+                to.copy_from_slice(self.1);
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+fn each(
+    storage: &mut CpuStorage,
+    tensor: &Tensor,
+    f: &mut dyn FnMut(&mut dyn Destination) -> bool,
+) -> Result<bool> {
+    let tensor = tensor.contiguous()?;
+    let done = with_cpu(&tensor, |from, layout| {
+        let range = range(layout)?;
+        macro_rules! each {
+            ($($variant:ident)*) => {
+                match (storage, from) {
+                    $((CpuStorage::$variant(to), CpuStorage::$variant(from)) => Some(f(&mut (to, &from[range]))),)*
+                    _ => None,
+                }
+            };
+        }
+        each!(BF16 F16 F32 F64)
+    });
+    Ok(done.flatten().unwrap_or(false))
+}
+
 /// Whether two contiguous CPU tensors have the same bits, element by element.
 pub(crate) fn same_bits(a: &Tensor, b: &Tensor) -> bool {
     let same = with_cpu(a, |a, a_layout| {

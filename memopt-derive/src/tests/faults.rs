@@ -1,15 +1,16 @@
-//! Which faults the macro finds, how many, and that it writes an implementation all the same.
+//! Which faults `#[derive(Parameters)]` finds, how many, and that it writes an implementation all the same.
 //!
 //! The exact words and spans are in the repository's `tests/ui/`.
 
 use super::derive;
+use crate::ast::Derive;
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{File, Item, LitStr};
 
 /// The messages of the faults in `input`, and the number of implementations written beside them.
-fn faults(input: TokenStream) -> (Vec<String>, usize) {
-    let file: File = syn::parse2(derive(input)).expect("items");
+fn faults(macro_name: Derive, input: TokenStream) -> (Vec<String>, usize) {
+    let file: File = syn::parse2(derive(macro_name, input)).expect("items");
     let mut messages = Vec::new();
     let mut implementations = 0;
     for item in file.items {
@@ -27,12 +28,18 @@ fn faults(input: TokenStream) -> (Vec<String>, usize) {
 
 /// Asserts that `input` has exactly the faults that contain `expected`, in this order.
 fn assert_faults(input: TokenStream, expected: &[&str]) {
-    let (messages, implementations) = faults(input);
+    assert_faults_of(Derive::Parameters, input, expected, 1);
+}
+
+/// The same of the macro `macro_name`, and the number of implementations.
+#[track_caller]
+pub fn assert_faults_of(macro_name: Derive, input: TokenStream, expected: &[&str], count: usize) {
+    let (messages, implementations) = faults(macro_name, input);
     assert_eq!(messages.len(), expected.len(), "{messages:#?}");
     for (message, expected) in messages.iter().zip(expected) {
         assert!(message.contains(expected), "{message}\ndoes not contain\n{expected}");
     }
-    assert_eq!(implementations, 1);
+    assert_eq!(implementations, count);
 }
 
 #[test]

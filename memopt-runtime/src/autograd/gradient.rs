@@ -113,7 +113,7 @@ impl Gradient {
     }
 
     /// The sum, in a buffer that one of the two owns where possible.
-    pub(super) fn plus(self, other: Gradient) -> Result<Gradient> {
+    pub(crate) fn plus(self, other: Gradient) -> Result<Gradient> {
         match (self.0, other.0) {
             (Kind::Owned { mut storage, shape }, other) => {
                 let other = Gradient(other).into_tensor();

@@ -3,18 +3,18 @@
 use super::fingerprint::Fingerprint;
 use super::first_pass::Recompute;
 use super::segment::stranger_in_recompute;
+use super::weights::Weights;
 use crate::arrangement::Arrangement;
 use crate::autograd::{backward_from, reached, Age, Gradient, Reached};
 use crate::compress::{Leaf, Packed};
 use crate::memory::{self, Held};
 use crate::panics::caught;
 use crate::{Error, Phase, Result};
-use candle_core::Tensor;
+use candle_core::{Tensor, TensorId};
 
 /// What a segment keeps for backward.
-pub(super) struct Replay<F> {
+pub(super) struct Kept {
     pub(super) segment: String,
-    pub(super) f: F,
     pub(super) packed: Vec<Packed>,
     /// Which inputs need a gradient.
     pub(super) tracked: Vec<bool>,
@@ -24,67 +24,80 @@ pub(super) struct Replay<F> {
     pub(super) since: Age,
     pub(super) fingerprint: Fingerprint,
     pub(super) held: Held,
+    pub(super) weights: Weights,
 }
 
-impl<F: Fn(&[Tensor]) -> candle_core::Result<Vec<Tensor>>> Replay<F> {
-    /// The gradients of the inputs, then of the variables.
-    pub(super) fn backward(self, gradients: Vec<Option<Gradient>>) -> Result<Vec<Option<Gradient>>> {
-        let Replay { segment, f, packed, tracked, variables, since, fingerprint, held } = self;
-        fingerprint.check_variables(&segment)?;
-        let again = Age::now()?;
-        let mut inputs = Vec::with_capacity(packed.len());
-        let mut leaves: Vec<Option<Leaf>> = Vec::with_capacity(packed.len());
-        for (packed, tracked) in packed.into_iter().zip(tracked) {
-            // What was kept goes as soon as it is unpacked.
-            let unpack = || match tracked {
-                true => packed.into_leaf().map(|leaf| (leaf.tensor.clone(), Some(leaf))),
-                false => packed.unpack().map(|x| (x, None)),
-            };
-            let (x, leaf) = caught(&segment, Phase::Recompute, unpack)
-                .map_err(|e| e.in_segment(&segment, Phase::Recompute))?;
-            inputs.push(x);
-            leaves.push(leaf);
-        }
-        drop(held);
-        let outputs = {
-            let _recompute = Recompute::begin();
-            caught(&segment, Phase::Recompute, || Ok(f(&inputs)?))
-                .map_err(|e| e.in_segment(&segment, Phase::Recompute))?
+/// The code run again as a whole: the gradients of the inputs, then of the variables.
+pub(super) fn backward<F>(kept: Kept, f: F, gradients: Vec<Option<Gradient>>) -> Result<Vec<Option<Gradient>>>
+where
+    F: Fn(&[Tensor]) -> candle_core::Result<Vec<Tensor>>,
+{
+    let Kept { segment, packed, tracked, variables, since, fingerprint, held, weights } = kept;
+    fingerprint.check_variables(&segment)?;
+    let again = Age::now()?;
+    let mut inputs = Vec::with_capacity(packed.len());
+    let mut leaves: Vec<Option<Leaf>> = Vec::with_capacity(packed.len());
+    for (packed, tracked) in packed.into_iter().zip(tracked) {
+        // What was kept goes as soon as it is unpacked.
+        let unpack = || match tracked {
+            true => packed.into_leaf().map(|leaf| (leaf.tensor.clone(), Some(leaf))),
+            false => packed.unpack().map(|x| (x, None)),
         };
-        drop((f, inputs));
-        fingerprint.check_outputs(&segment, &outputs)?;
-        let Reached { variables: now, older } = reached(&outputs, again);
-        if let Some(stranger) = older {
-            return Err(stranger_in_recompute(&segment, stranger, since));
-        }
-        fingerprint.check_reached(&segment, &now)?;
-        check_known(&segment, &now, &variables, again)?;
-
-        let mut roots = Vec::with_capacity(outputs.len());
-        for (output, gradient) in outputs.into_iter().zip(gradients) {
-            if let Some(gradient) = gradient {
-                // The function's output is the compact form.
-                roots.push((Arrangement::of(output.layout()).compact(&output)?, gradient));
-            }
-        }
-        let mut store = caught(&segment, Phase::Backward, || backward_from(roots))
-            .map_err(|e| e.in_segment(&segment, Phase::Backward))?;
-        let mut answers = Vec::with_capacity(leaves.len() + variables.len());
-        for leaf in leaves {
-            let gradient = leaf.and_then(|leaf| store.remove(&leaf.leaf).map(|g| leaf.gradient(&g.detach())));
-            answers.push(gradient.transpose()?.map(Gradient::from));
-        }
-        answers.extend(variables.iter().map(|v| store.remove(v).map(Gradient::from)));
-        drop((store, fingerprint));
-        memory::mark_with(|| format!("{segment}: backward"));
-        Ok(answers)
+        let (x, leaf) = in_recompute(&segment, unpack)?;
+        inputs.push(x);
+        leaves.push(leaf);
     }
+    drop(held);
+    let outputs = {
+        let _recompute = Recompute::begin();
+        in_recompute(&segment, || Ok(f(&inputs)?))?
+    };
+    drop((f, inputs));
+    fingerprint.check_outputs(&segment, &outputs)?;
+    let Reached { variables: now, older } = reached(&outputs, again);
+    if let Some(stranger) = older {
+        return Err(stranger_in_recompute(&segment, stranger, since));
+    }
+    fingerprint.check_reached(&segment, &now)?;
+    check_known(&segment, &now, variables.iter().chain(weights.ghost()), again)?;
+
+    let mut roots = Vec::with_capacity(outputs.len());
+    for (output, gradient) in outputs.into_iter().zip(gradients) {
+        if let Some(gradient) = gradient {
+            // The function's output is the compact form.
+            roots.push((Arrangement::of(output.layout()).compact(&output)?, gradient));
+        }
+    }
+    let mut store = caught(&segment, Phase::Backward, || backward_from(roots))
+        .map_err(|e| e.in_segment(&segment, Phase::Backward))?;
+    let mut answers = Vec::with_capacity(leaves.len() + variables.len());
+    for leaf in leaves {
+        let gradient = leaf.and_then(|leaf| store.remove(&leaf.leaf).map(|g| leaf.gradient(&g.detach())));
+        answers.push(gradient.transpose()?.map(Gradient::from));
+    }
+    for variable in &variables {
+        answers.push(weights.gradient(variable, store.remove(variable).map(Gradient::from))?);
+    }
+    drop((store, fingerprint));
+    memory::mark_with(|| format!("{segment}: backward"));
+    Ok(answers)
+}
+
+/// Runs a part of the recompute; its errors and panics name the segment.
+pub(super) fn in_recompute<T>(segment: &str, f: impl FnOnce() -> Result<T>) -> Result<T> {
+    caught(segment, Phase::Recompute, f).map_err(|e| e.in_segment(segment, Phase::Recompute))
 }
 
 /// A variable that only the recompute reaches would lose its gradient.
-fn check_known(segment: &str, now: &[Tensor], variables: &[Tensor], again: Age) -> Result<()> {
+fn check_known<'a>(
+    segment: &str,
+    now: &[Tensor],
+    variables: impl Iterator<Item = &'a Tensor>,
+    again: Age,
+) -> Result<()> {
+    let variables: Vec<TensorId> = variables.map(Tensor::id).collect();
     // The leaves are newer, and so are variables that the code makes for itself each time.
-    let known = |v: &&Tensor| Age::of(v.id()) > again || variables.iter().any(|known| known.id() == v.id());
+    let known = |v: &&Tensor| Age::of(v.id()) > again || variables.contains(&v.id());
     match now.iter().find(|v| !known(v)) {
         Some(v) => Err(Error::RecomputeDiffers {
             segment: segment.to_owned(),

@@ -5,9 +5,10 @@ use super::first_pass::{self, FirstPass};
 use super::inputs::Input;
 use super::options::Options;
 use super::outputs::Outputs;
-use super::replay::Replay;
+use super::replay::{backward, Kept};
+use super::weights::Weights;
 use crate::arrangement::Arrangement;
-use crate::autograd::{apply, reached, Age, Edge, Output, Reached, Stranger};
+use crate::autograd::{apply, reached, Age, Edge, Gradient, Output, Reached, Stranger};
 use crate::compress::{self, Pack, Packed, SpikeCompressor};
 use crate::panics::caught;
 use crate::{memory, Error, Phase, Result};
@@ -34,6 +35,8 @@ pub(super) struct Ran {
     pub(super) others: Vec<Tensor>,
     /// When it began.
     since: Age,
+    /// Where the layers of the recompute add up the gradients of their weights.
+    pub(super) weights: Weights,
 }
 
 impl Segment {
@@ -73,7 +76,10 @@ impl Segment {
         let Reached { variables, older } = reached(&outputs, since);
         match older {
             Some(stranger) => Err(self.captures(stranger.shape, stranger.dtype)),
-            None => Ok(Ran { outputs, reached: variables, others: vec![], since }),
+            None => {
+                let weights = Weights::default();
+                Ok(Ran { outputs, reached: variables, others: vec![], since, weights })
+            }
         }
     }
 
@@ -81,13 +87,22 @@ impl Segment {
         Error::CapturedActivation { segment: self.options.segment.clone(), shape, dtype }
     }
 
-    /// Packs the inputs and makes the graph's function.
+    /// Packs the inputs and makes the graph's function, whose backward runs `f` again.
     pub(super) fn seal<O: Outputs>(
         self,
         ran: Ran,
         f: impl Fn(&[Tensor]) -> candle_core::Result<Vec<Tensor>> + Send + 'static,
     ) -> Result<O> {
-        let Ran { outputs, reached, others, since } = ran;
+        self.seal_with(ran, move |kept, gradients| backward(kept, f, gradients))
+    }
+
+    /// Packs the inputs and makes the graph's function.
+    pub(super) fn seal_with<O: Outputs>(
+        self,
+        ran: Ran,
+        backward: impl FnOnce(Kept, Vec<Option<Gradient>>) -> Result<Vec<Option<Gradient>>> + Send + 'static,
+    ) -> Result<O> {
+        let Ran { outputs, reached, others, since, weights } = ran;
         let new = |v: &&Tensor| reached.iter().all(|known| known.id() != v.id());
         let variables: Vec<Tensor> = reached.iter().chain(others.iter().filter(new)).cloned().collect();
         let mut edges = self.edges;
@@ -121,9 +136,9 @@ impl Segment {
         let (buffers, packed): (Vec<_>, Vec<Packed>) = packed.into_iter().unzip();
         let held = memory::Held::new(&segment, buffers.into_iter());
         memory::mark_with(|| format!("{segment}: forward"));
-        let replay =
-            Replay { segment: segment.clone(), f, packed, tracked, variables, since, fingerprint, held };
-        let outputs = apply(segment.clone(), edges, outputs, move |gradients| replay.backward(gradients))?;
+        let name = segment.clone();
+        let kept = Kept { segment: name, packed, tracked, variables, since, fingerprint, held, weights };
+        let outputs = apply(segment.clone(), edges, outputs, move |gradients| backward(kept, gradients))?;
         expanded(&segment, outputs, arrangements)
     }
 }

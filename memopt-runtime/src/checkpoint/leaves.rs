@@ -1,0 +1,93 @@
+//! Nested chains as one chain of layers.
+
+use crate::module::{Context, Signal, Step, WindowNorm};
+use crate::Result;
+use candle_core::Tensor;
+
+/// A step at the bottom of nested chains: a layer, or a join.
+#[derive(Debug, Clone)]
+pub(super) struct Leaf {
+    /// The names of the chains around it, outermost first.
+    chains: Vec<String>,
+    step: Step,
+}
+
+/// The layers and joins of some steps, in order.
+pub(super) fn leaves_of(steps: &[Step]) -> Vec<Leaf> {
+    let mut leaves = Vec::new();
+    collect(steps, &mut Vec::new(), &mut leaves);
+    leaves
+}
+
+fn collect(steps: &[Step], chains: &mut Vec<String>, leaves: &mut Vec<Leaf>) {
+    for step in steps {
+        match step {
+            Step::Part { name, part, .. } if part.composition().is_some() => {
+                chains.push(name.to_string());
+                if let Some(composition) = part.composition() {
+                    collect(composition.steps(), chains, leaves);
+                }
+                chains.pop();
+            }
+            _ => leaves.push(Leaf { chains: chains.clone(), step: step.clone() }),
+        }
+    }
+}
+
+impl Leaf {
+    /// Its path inside the segment, as far as it has one.
+    pub(super) fn path(&self) -> String {
+        let names = self.chains.iter().map(String::as_str).chain(self.step.name());
+        names.collect::<Vec<_>>().join(".")
+    }
+
+    pub(super) fn detached(&self) -> Self {
+        Leaf { chains: self.chains.clone(), step: self.step.detached() }
+    }
+
+    pub(super) fn parameters(&self) -> Vec<Tensor> {
+        self.step.parameters()
+    }
+
+    /// Whether it can be run in time chunks.
+    pub(super) fn is_time_chunkable(&self) -> bool {
+        match &self.step {
+            Step::Part { part, .. } => part.is_time_chunkable(),
+            Step::Join { op, branches } => {
+                op.is_time_chunkable() && branches.iter().all(|branch| branch.is_time_chunkable())
+            }
+        }
+    }
+
+    /// Its pieces, if it is a norm over the whole window.
+    pub(super) fn window_norm(&self) -> Option<&dyn WindowNorm> {
+        match &self.step {
+            Step::Part { part, .. } => part.window_norm(),
+            Step::Join { .. } => None,
+        }
+    }
+
+    /// Runs `f` with the context standing at this layer.
+    pub(super) fn at<T>(&self, context: &mut Context, f: impl FnOnce(&mut Context) -> T) -> T {
+        let names: Vec<&str> = self.chains.iter().map(String::as_str).chain(self.step.name()).collect();
+        enter(&names, context, f)
+    }
+
+    fn run(&self, x: Signal, context: &mut Context) -> Result<Signal> {
+        let names: Vec<&str> = self.chains.iter().map(String::as_str).collect();
+        enter(&names, context, |context| self.step.run(x, context))
+    }
+}
+
+fn enter<T>(names: &[&str], context: &mut Context, f: impl FnOnce(&mut Context) -> T) -> T {
+    match names.split_first() {
+        None => f(context),
+        Some((name, rest)) => context.enter(name, |context| enter(rest, context, f)),
+    }
+}
+
+/// Runs layers one after the other.
+pub(super) fn run_leaves(leaves: &[Leaf], x: Tensor, context: &mut Context) -> Result<Tensor> {
+    let y = leaves.iter().try_fold(Signal::Dense(x), |x, leaf| leaf.run(x, context))?;
+    y.into_dense(context.path())
+}

@@ -1,0 +1,108 @@
+//! Parts of a model as segments.
+
+use super::options::Options;
+use super::segment::Segment;
+use super::time_chunks::in_time_chunks;
+use super::weights::Weights;
+use crate::compress::{Auto, SpikeCompressor};
+use crate::module::{run_plainly, Context, Executor, Form, Signal, Step};
+use crate::plan::{Keep, Plan};
+use crate::{Error, Result};
+use candle_core::Tensor;
+use std::sync::Arc;
+
+/// Runs compositions as a plan says.
+#[derive(Debug)]
+pub(super) struct Planner(pub(super) Arc<Plan>);
+
+impl Executor for Planner {
+    fn run(&self, mut steps: &[Step], mut x: Signal, context: &mut Context) -> Result<Signal> {
+        while let Some((step, rest)) = steps.split_first() {
+            let planned = step.name().and_then(|name| self.0.beginning_at(context.path(), name));
+            (x, steps) = match planned {
+                None => (step.run(x, context)?, rest),
+                Some((last, keep)) => {
+                    let end = steps.iter().position(|step| step.name() == Some(last)).ok_or_else(|| {
+                        let first = step.name().unwrap_or_default();
+                        Error::Plan {
+                            what: format!("after `{first}` in `{}` there is no `{last}`", context.path()),
+                        }
+                    })?;
+                    let (segment, rest) = steps.split_at(end + 1);
+                    (segment_of(segment, keep, x, context)?, rest)
+                }
+            };
+        }
+        Ok(x)
+    }
+}
+
+/// Runs steps as one segment.
+fn segment_of(steps: &[Step], keep: Keep, x: Signal, context: &mut Context) -> Result<Signal> {
+    match keep {
+        Keep::Recompute => recomputed(steps, x, context),
+        Keep::TimeChunks(chunks) => in_time_chunks(steps, chunks, x, context),
+    }
+}
+
+/// Keeps the compressed input only.
+fn recomputed(steps: &[Step], x: Signal, context: &mut Context) -> Result<Signal> {
+    let form = x.form();
+    let inputs = x.into_tensors();
+    let options = Options::new(path_of(steps, context.path())).compressor(compressor_of(steps));
+    let segment = Segment::new(&inputs, options)?;
+    drop(inputs);
+    let (mut first, record) = context.first_pass();
+    let mut output_form = Form::Dense;
+    let mut ran = segment.run(|x| -> candle_core::Result<Vec<Tensor>> {
+        let twins: Vec<Step> = steps.iter().map(Step::detached).collect();
+        let y = run_plainly(&twins, signal(&form, x)?, &mut first)?;
+        output_form = y.form();
+        Ok(y.into_tensors())
+    })?;
+    for parameter in steps.iter().flat_map(Step::parameters) {
+        if !parameter.is_variable() {
+            return Err(segment.captures(parameter.shape().clone(), parameter.dtype()));
+        }
+        if ran.others.iter().all(|known| known.id() != parameter.id()) {
+            ran.others.push(parameter);
+        }
+    }
+    ran.weights = Weights::inside(context.accumulators())?;
+    let accumulators = ran.weights.accumulators();
+    let (steps, context) = (steps.to_vec(), context.clone());
+    let again = move |x: &[Tensor]| -> candle_core::Result<Vec<Tensor>> {
+        let mut context = context.recompute(record.clone(), accumulators.clone());
+        Ok(run_plainly(&steps, signal(&form, x)?, &mut context)?.into_tensors())
+    };
+    let outputs: Vec<Tensor> = segment.seal(ran, again)?;
+    signal(&output_form, &outputs)
+}
+
+/// The signal of this form with these tensors.
+fn signal(form: &Form, tensors: &[Tensor]) -> Result<Signal> {
+    form.signal(&mut tensors.iter().cloned())
+        .ok_or_else(|| candle_core::Error::Msg("a segment lost one of its tensors".into()).into())
+}
+
+/// The path of a segment: that of its only step, or of the first and the name of the last.
+pub(super) fn path_of(steps: &[Step], parent: &str) -> String {
+    let names: Vec<&str> = steps.iter().filter_map(Step::name).collect();
+    let range = match names.as_slice() {
+        [] => String::new(),
+        [only] => (*only).to_owned(),
+        [first, .., last] => format!("{first}..{last}"),
+    };
+    match parent {
+        "" => range,
+        parent => format!("{parent}.{range}"),
+    }
+}
+
+/// The compressor declared for the input of the first step, or the smallest exact one.
+pub(super) fn compressor_of(steps: &[Step]) -> Arc<dyn SpikeCompressor> {
+    match steps.first() {
+        Some(Step::Part { compressor: Some(declared), .. }) => declared.clone(),
+        _ => Arc::new(Auto),
+    }
+}

@@ -1,0 +1,48 @@
+//! What every layer and every model is.
+
+use super::composition::Composition;
+use super::context::Context;
+use super::signal::Signal;
+use super::window_norm::WindowNorm;
+use crate::parameters::Parameters;
+use crate::Result;
+
+/// A layer or a model that can be run in parts, and whose parts can be run again.
+///
+/// The same input, parameters and context must give the same output, bit for bit: whatever else a forward depends on
+/// (statistics, random numbers, neuron states) comes through the [`Context`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be run in parts",
+    label = "does not implement `Checkpointable`",
+    note = "a struct or enum of yours: `#[derive(Clone, Checkpointable)]` on it",
+    note = "configuration: `#[checkpoint(skip)]` on the field",
+    note = "`candle_nn::Dropout` and `candle_nn::BatchNorm` cannot be run again exactly: use `memopt::nn::Dropout` and `memopt::nn::BatchNorm`"
+)]
+pub trait Checkpointable: Parameters + Send + Sync + 'static {
+    /// The output for the window `x`, `[T, N, ...]`.
+    ///
+    /// # Errors
+    /// If the input does not fit the layer.
+    fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal>;
+
+    /// How it is made of parts; `None`: it runs as one.
+    fn composition(&self) -> Option<Composition> {
+        None
+    }
+
+    /// Whether it is marked as a layer-like block that makes a good segment: `#[checkpoint(segment)]`.
+    fn is_target(&self) -> bool {
+        false
+    }
+
+    /// Its pieces, if it is a norm whose statistics are taken over the whole window.
+    fn window_norm(&self) -> Option<&dyn WindowNorm> {
+        None
+    }
+
+    /// Whether the output at a time step depends only on that step and on states that the context carries, so that the
+    /// window can be run in chunks.
+    fn is_time_chunkable(&self) -> bool {
+        self.composition().is_none_or(|composition| composition.is_time_chunkable())
+    }
+}

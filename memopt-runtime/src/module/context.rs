@@ -1,0 +1,221 @@
+//! What a forward needs and a recompute must repeat exactly.
+
+use super::accumulators::Accumulators;
+use super::executor::Executor;
+use super::record::{NormStatistics, Record};
+use super::session::Session;
+use super::states::States;
+use super::weight::Weight;
+use crate::Result;
+use candle_core::Tensor;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// Carried through a forward, from part to part.
+#[derive(Debug, Clone)]
+pub struct Context {
+    training: bool,
+    seed: u64,
+    call: u64,
+    /// Path of the part that runs.
+    path: String,
+    /// First time step of what runs, in the whole window.
+    start: usize,
+    /// Where neurons find and leave their states.
+    states: Carried,
+    /// Of the outermost segment that this runs in.
+    record: Option<Arc<Mutex<Record>>>,
+    /// Of the outermost segment, while it is gone back through.
+    accumulators: Option<Arc<Accumulators>>,
+    /// Who decides how parts are run; `None`: plainly.
+    executor: Option<Arc<dyn Executor>>,
+}
+
+/// Where neurons find their states before the window, and leave those after it.
+#[derive(Debug, Clone)]
+enum Carried {
+    /// They start anew and leave none.
+    Nowhere,
+    /// In the session: from call to call.
+    Calls(Arc<Mutex<States>>),
+    /// Between the time chunks of a segment, through which gradients go back.
+    Chunks(Arc<Mutex<States>>),
+}
+
+/// What the random numbers of one layer in one forward depend on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RandomKey {
+    /// Seed of the session.
+    pub seed: u64,
+    /// Number of the training forward.
+    pub call: u64,
+    /// Path of the layer.
+    pub path: String,
+    /// First time step of what runs: random numbers of a step do not depend on how the window is cut.
+    pub start: usize,
+}
+
+impl Context {
+    /// The context of a training forward of a whole model.
+    pub fn training(session: &Session) -> Self {
+        Self::new(session, true)
+    }
+
+    /// The context of an evaluation: running statistics, no dropout; nothing moves.
+    pub fn evaluation(session: &Session) -> Self {
+        Self::new(session, false)
+    }
+
+    fn new(session: &Session, training: bool) -> Self {
+        Context {
+            training,
+            seed: session.seed,
+            call: session.begin(training),
+            path: String::new(),
+            start: 0,
+            states: session.carried().map_or(Carried::Nowhere, Carried::Calls),
+            record: None,
+            accumulators: None,
+            executor: None,
+        }
+    }
+
+    /// With who decides how parts are run.
+    pub fn with_executor(mut self, executor: Arc<dyn Executor>) -> Self {
+        self.executor = Some(executor);
+        self
+    }
+
+    pub(super) fn executor(&self) -> Option<Arc<dyn Executor>> {
+        self.executor.clone()
+    }
+
+    /// What a segment's first pass runs in: it records what it finds, in the record of the segment around it if there
+    /// is one, and nothing in it is a segment, since nothing is kept.
+    pub(crate) fn first_pass(&self) -> (Self, Arc<Mutex<Record>>) {
+        let record = self.record.clone().unwrap_or_default();
+        let context =
+            Context { record: Some(record.clone()), accumulators: None, executor: None, ..self.clone() };
+        (context, record)
+    }
+
+    /// What the recompute of a segment runs in. States are those of the record, and none are left.
+    pub(crate) fn recompute(
+        &self,
+        record: Arc<Mutex<Record>>,
+        accumulators: Option<Arc<Accumulators>>,
+    ) -> Self {
+        Context { record: Some(record), accumulators, states: Carried::Nowhere, ..self.clone() }
+    }
+
+    /// What one time chunk of a segment runs in: it begins at step `start` of the segment's window, with these states,
+    /// and leaves them as they are after its last step. Nothing in it is a segment.
+    pub(crate) fn chunk(&self, start: usize, states: Arc<Mutex<States>>) -> Self {
+        let start = self.start + start;
+        Context { start, states: Carried::Chunks(states), executor: None, ..self.clone() }
+    }
+
+    /// The states that are carried from call to call, as they are now.
+    pub(crate) fn carried_states(&self) -> Option<Arc<Mutex<States>>> {
+        match &self.states {
+            Carried::Calls(states) => Some(states.clone()),
+            _ => None,
+        }
+    }
+
+    /// The accumulators of the segment around this, while it is gone back through.
+    pub(crate) fn accumulators(&self) -> Option<Arc<Accumulators>> {
+        self.accumulators.clone()
+    }
+
+    /// Whether this is training: batch statistics, dropout.
+    pub fn is_training(&self) -> bool {
+        self.training
+    }
+
+    /// Path of the part that runs.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// First time step of what runs, in the whole window.
+    pub fn start(&self) -> usize {
+        self.start
+    }
+
+    /// Runs `f` for the part called `name` inside this one.
+    pub fn enter<T>(&mut self, name: &str, f: impl FnOnce(&mut Self) -> T) -> T {
+        let length = self.path.len();
+        if length > 0 {
+            self.path.push('.');
+        }
+        self.path.push_str(name);
+        let result = f(self);
+        self.path.truncate(length);
+        result
+    }
+
+    /// A weight of the layer that runs, as its function uses it. `name` tells the layer's weights apart.
+    pub fn weight(&self, name: &'static str, tensor: &Tensor) -> Weight {
+        Weight::new(&self.path, name, tensor, self.accumulators.clone())
+    }
+
+    /// The state of the neuron layer that runs, before the first step; `None`: it starts at rest.
+    pub fn initial_state(&self) -> Option<Tensor> {
+        if let Carried::Chunks(states) = &self.states {
+            return states.lock().get(&self.path).cloned();
+        }
+        // What the first pass of a segment began with is what its recompute begins with.
+        let mut record = self.record.as_ref().map(|record| record.lock());
+        if let Some(recorded) = record.as_ref().and_then(|record| record.initial.get(&self.path)) {
+            return Some(recorded.clone());
+        }
+        let Carried::Calls(states) = &self.states else { return None };
+        let state = states.lock().get(&self.path).cloned()?;
+        if let Some(record) = &mut record {
+            record.initial.set(&self.path, state.clone());
+        }
+        Some(state)
+    }
+
+    /// Whether the state after the last step is wanted.
+    pub fn wants_final_state(&self) -> bool {
+        !matches!(self.states, Carried::Nowhere)
+    }
+
+    /// Leaves the state after the last step. Gradients do not go back into earlier calls.
+    pub fn set_final_state(&self, state: Tensor) {
+        match &self.states {
+            Carried::Nowhere => {}
+            Carried::Calls(states) => states.lock().set(&self.path, state.detach()),
+            Carried::Chunks(states) => states.lock().set(&self.path, state),
+        }
+    }
+
+    /// The statistics of the norm that runs: those that the first pass recorded, else `compute`'s, which are recorded.
+    ///
+    /// The second value says whether they were computed now, in a first pass: then running statistics move.
+    ///
+    /// # Errors
+    /// Those of `compute`.
+    pub fn statistics(
+        &self,
+        compute: impl FnOnce() -> Result<NormStatistics>,
+    ) -> Result<(Arc<NormStatistics>, bool)> {
+        if let Some(record) = &self.record {
+            if let Some(recorded) = record.lock().statistics.get(&self.path) {
+                return Ok((recorded.clone(), false));
+            }
+        }
+        let computed = Arc::new(compute()?);
+        if let Some(record) = &self.record {
+            record.lock().statistics.insert(self.path.clone(), computed.clone());
+        }
+        Ok((computed, true))
+    }
+
+    /// What the random numbers of the layer that runs depend on.
+    pub fn random_key(&self) -> RandomKey {
+        RandomKey { seed: self.seed, call: self.call, path: self.path.clone(), start: self.start }
+    }
+}

@@ -1,0 +1,137 @@
+//! How the outputs of branches become one signal.
+
+use super::checkpointable::Checkpointable;
+use super::context::Context;
+use super::signal::Signal;
+use crate::parameters::parameters;
+use crate::{Error, Result};
+use candle_core::Tensor;
+use std::sync::Arc;
+
+/// A method of a model that joins branches.
+pub type JoinMethod<M> = fn(&M, &[Signal], &mut Context) -> Result<Signal>;
+
+/// A model and its method, without the model's type.
+trait Method: Send + Sync {
+    fn apply(&self, branches: &[Signal], context: &mut Context) -> Result<Signal>;
+    fn detached(&self) -> Arc<dyn Method>;
+    fn parameters(&self) -> Vec<Tensor>;
+}
+
+struct Bound<M> {
+    model: M,
+    method: JoinMethod<M>,
+}
+
+impl<M: Checkpointable> Method for Bound<M> {
+    fn apply(&self, branches: &[Signal], context: &mut Context) -> Result<Signal> {
+        (self.method)(&self.model, branches, context)
+    }
+
+    fn detached(&self) -> Arc<dyn Method> {
+        Arc::new(Bound { model: self.model.detached(), method: self.method })
+    }
+
+    fn parameters(&self) -> Vec<Tensor> {
+        parameters(&self.model).into_iter().map(|(_, tensor)| tensor).collect()
+    }
+}
+
+/// A method of a model as a join.
+#[derive(Clone)]
+pub struct MethodJoin {
+    name: &'static str,
+    method: Arc<dyn Method>,
+}
+
+/// How the outputs of branches become one signal.
+#[derive(Clone)]
+#[non_exhaustive]
+pub enum JoinOp {
+    /// The sum.
+    Add,
+    /// The product, element by element.
+    Mul,
+    /// Both fire: the product of spikes.
+    And,
+    /// `(1 - first) * second`: the second fires and the first does not.
+    Iand,
+    /// Side by side along the channels: the third dimension of `[T, N, C, ...]`.
+    Concat,
+    /// A method of the model.
+    Method(MethodJoin),
+}
+
+impl JoinOp {
+    /// A join by a method of the model.
+    pub fn method<M: Checkpointable>(name: &'static str, model: &M, method: JoinMethod<M>) -> Self {
+        JoinOp::Method(MethodJoin { name, method: Arc::new(Bound { model: model.clone(), method }) })
+    }
+
+    /// The detached twin.
+    pub fn detached(&self) -> Self {
+        match self {
+            JoinOp::Method(join) => {
+                JoinOp::Method(MethodJoin { name: join.name, method: join.method.detached() })
+            }
+            other => other.clone(),
+        }
+    }
+
+    /// The parameters that it may use: all of the model whose method it is.
+    pub fn parameters(&self) -> Vec<Tensor> {
+        match self {
+            JoinOp::Method(join) => join.method.parameters(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether it joins each time step by itself; of a method that is not known.
+    pub fn is_time_chunkable(&self) -> bool {
+        !matches!(self, JoinOp::Method(_))
+    }
+
+    /// The word for it in `join(...)`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            JoinOp::Add => "add",
+            JoinOp::Mul => "mul",
+            JoinOp::And => "and",
+            JoinOp::Iand => "iand",
+            JoinOp::Concat => "concat",
+            JoinOp::Method(join) => join.name,
+        }
+    }
+
+    pub(super) fn apply(&self, branches: Vec<Signal>, context: &mut Context) -> Result<Signal> {
+        let part = context.path().to_owned();
+        let wrong = |got| Error::JoinBranches { part: part.clone(), op: self.name(), got };
+        let dense = |branches: Vec<Signal>| -> Result<Vec<Tensor>> {
+            branches.into_iter().map(|branch| branch.into_dense(&part)).collect()
+        };
+        let fold = |op: fn(Tensor, Tensor) -> candle_core::Result<Tensor>| -> Result<Signal> {
+            let mut tensors = dense(branches.clone())?.into_iter();
+            let first = tensors.next().ok_or_else(|| wrong(0))?;
+            Ok(tensors.try_fold(first, op)?.into())
+        };
+        match self {
+            JoinOp::Add => fold(|a, b| a + b),
+            JoinOp::Mul | JoinOp::And => fold(|a, b| a * b),
+            JoinOp::Iand => match dense(branches)?.as_slice() {
+                [first, second] => Ok((first.affine(-1., 1.)? * second)?.into()),
+                other => Err(wrong(other.len())),
+            },
+            JoinOp::Concat => match dense(branches)?.as_slice() {
+                [] => Err(wrong(0)),
+                tensors => Ok(Tensor::cat(tensors, 2)?.into()),
+            },
+            JoinOp::Method(join) => join.method.apply(&branches, context),
+        }
+    }
+}
+
+impl std::fmt::Debug for JoinOp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,44 @@
+//! Models: what a layer is, how layers compose, and what a forward carries along.
+//!
+//! - [`Checkpointable`] is what every layer and every model implements (models derive it).
+//! - [`Signal`] is what flows between them, [`Context`] what a forward knows and a recompute must repeat exactly.
+//! - [`Composition`] says how a model is made of [`Part`]s; running it *is* the model's forward, so that the two cannot
+//!   disagree.
+//! - [`Session`] owns what outlives a forward: the random key, the call counter, neuron states that are carried on.
+//!
+//! A layer's function never sums over time on its own terms: every reduction over the window goes one time step after
+//! the other in a fixed order (statistics ascending, gradients descending), and weights are added up in a buffer that
+//! time chunks share ([`Context::weight`]). That is what makes every plan give the same bits.
+
+mod accumulators;
+mod checkpointable;
+mod composition;
+mod containers;
+mod context;
+mod executor;
+mod join;
+mod part;
+mod record;
+mod session;
+mod signal;
+mod states;
+mod time_chunkable;
+mod weight;
+mod window_norm;
+
+pub use accumulators::Accumulators;
+pub use checkpointable::Checkpointable;
+pub(crate) use composition::run_plainly;
+pub use composition::{Composition, Step};
+pub use context::{Context, RandomKey};
+pub use executor::Executor;
+pub use join::{JoinMethod, JoinOp, MethodJoin};
+pub use part::Part;
+pub use record::{NormStatistics, Record};
+pub use session::Session;
+pub(crate) use signal::Form;
+pub use signal::Signal;
+pub use states::States;
+pub use time_chunkable::TimeChunkable;
+pub use weight::{Weight, WeightGradient};
+pub use window_norm::{NormSums, WindowNorm};

@@ -1,0 +1,117 @@
+//! A handle to any part of a model.
+
+use super::checkpointable::Checkpointable;
+use super::composition::Composition;
+use super::context::Context;
+use super::signal::Signal;
+use super::window_norm::WindowNorm;
+use crate::parameters::{parameters, Parameters};
+use crate::Result;
+use candle_core::Tensor;
+use std::sync::Arc;
+
+/// A part of a model, whatever its type; cheap to clone.
+#[derive(Clone)]
+pub struct Part(Arc<dyn Erased>);
+
+impl Part {
+    /// A handle to `module`.
+    pub fn of<M: Checkpointable>(module: &M) -> Self {
+        Part(Arc::new(module.clone()))
+    }
+
+    /// The output for the window `x`.
+    ///
+    /// # Errors
+    /// Those of the part.
+    pub fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
+        self.0.forward(x, context)
+    }
+
+    /// The detached twin.
+    pub fn detached(&self) -> Self {
+        self.0.detached()
+    }
+
+    /// Its parameters, with their paths inside it.
+    pub fn parameters(&self) -> Vec<(String, Tensor)> {
+        self.0.parameters()
+    }
+
+    /// How it is made of parts; `None`: it runs as one.
+    pub fn composition(&self) -> Option<Composition> {
+        self.0.composition()
+    }
+
+    /// Its pieces, if it is a norm over the whole window.
+    pub fn window_norm(&self) -> Option<&dyn WindowNorm> {
+        self.0.window_norm()
+    }
+
+    /// Whether it is marked as a good segment.
+    pub fn is_target(&self) -> bool {
+        self.0.is_target()
+    }
+
+    /// Name of its type.
+    pub fn type_name(&self) -> &'static str {
+        self.0.type_name()
+    }
+
+    /// Whether it can be run in time chunks.
+    pub fn is_time_chunkable(&self) -> bool {
+        self.0.is_time_chunkable()
+    }
+}
+
+impl std::fmt::Debug for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Part({})", self.0.type_name())
+    }
+}
+
+/// [`Checkpointable`] without its type.
+trait Erased: Send + Sync {
+    fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal>;
+    fn detached(&self) -> Part;
+    fn parameters(&self) -> Vec<(String, Tensor)>;
+    fn composition(&self) -> Option<Composition>;
+    fn window_norm(&self) -> Option<&dyn WindowNorm>;
+    fn is_target(&self) -> bool;
+    fn is_time_chunkable(&self) -> bool;
+    fn type_name(&self) -> &'static str;
+}
+
+impl<M: Checkpointable> Erased for M {
+    fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
+        Checkpointable::forward(self, x, context)
+    }
+
+    fn detached(&self) -> Part {
+        Part(Arc::new(Parameters::detached(self)))
+    }
+
+    fn parameters(&self) -> Vec<(String, Tensor)> {
+        parameters(self)
+    }
+
+    fn composition(&self) -> Option<Composition> {
+        Checkpointable::composition(self)
+    }
+
+    fn window_norm(&self) -> Option<&dyn WindowNorm> {
+        Checkpointable::window_norm(self)
+    }
+
+    fn is_target(&self) -> bool {
+        Checkpointable::is_target(self)
+    }
+
+    fn is_time_chunkable(&self) -> bool {
+        Checkpointable::is_time_chunkable(self)
+    }
+
+    fn type_name(&self) -> &'static str {
+        std::any::type_name::<M>()
+    }
+}

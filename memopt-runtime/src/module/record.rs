@@ -1,0 +1,24 @@
+//! What a first pass finds out and a recompute must use.
+
+use super::states::States;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Mean and inverse deviation by channel, over the whole window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NormStatistics {
+    /// Mean of each channel.
+    pub mean: Vec<f64>,
+    /// Sum of squared deviations from the mean, of each channel.
+    pub squares: Vec<f64>,
+    /// Number of elements of a channel.
+    pub count: f64,
+}
+
+/// Norm statistics and initial neuron states of one forward of a segment, by path.
+#[derive(Debug, Default)]
+pub struct Record {
+    pub(super) statistics: BTreeMap<String, Arc<NormStatistics>>,
+    /// The states that the first pass began with.
+    pub(super) initial: States,
+}

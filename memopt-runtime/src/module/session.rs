@@ -1,0 +1,59 @@
+//! What outlives a forward.
+
+use super::states::States;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+
+/// The random key, the number of training forwards so far, and the neuron states that are carried from call to call.
+///
+/// A model that several threads use at once has a session for each.
+#[derive(Debug, Clone)]
+pub struct Session {
+    pub(super) seed: u64,
+    calls: Arc<AtomicU64>,
+    carried: Option<Arc<Mutex<States>>>,
+}
+
+impl Session {
+    /// A session whose random numbers are those of `seed`, and whose neurons start anew at each call.
+    pub fn new(seed: u64) -> Self {
+        Session { seed, calls: Arc::default(), carried: None }
+    }
+
+    /// The session of models that are run without one: seed 0, one counter for the process.
+    pub fn of_process() -> &'static Self {
+        static PROCESS: LazyLock<Session> = LazyLock::new(|| Session::new(0));
+        &PROCESS
+    }
+
+    /// Neurons go on where the last call left them. Gradients do not go back into earlier calls.
+    pub fn carry_states(mut self) -> Self {
+        self.carried = Some(Arc::default());
+        self
+    }
+
+    /// Forgets the carried states.
+    pub fn reset_states(&self) {
+        if let Some(carried) = &self.carried {
+            *carried.lock() = States::default();
+        }
+    }
+
+    /// Training forwards begun.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// The number of the forward that begins now; only training moves the counter.
+    pub(super) fn begin(&self, training: bool) -> u64 {
+        match training {
+            true => self.calls.fetch_add(1, Ordering::Relaxed),
+            false => self.calls(),
+        }
+    }
+
+    pub(super) fn carried(&self) -> Option<Arc<Mutex<States>>> {
+        self.carried.clone()
+    }
+}

@@ -1,0 +1,105 @@
+//! Batch norm as a layer: its pieces over the window as one chunk.
+
+use super::{running, BatchNorm};
+use crate::autograd::Gradient;
+use crate::module::{Checkpointable, Context, NormStatistics, NormSums, Signal, WindowNorm};
+use crate::nn::element::{with_element, Element};
+use crate::nn::function::function;
+use crate::nn::input::{take, wrong, Input};
+use crate::parameters::Parameters;
+use crate::{storage, Result};
+use candle_core::{CpuStorage, Tensor};
+use std::sync::Arc;
+
+impl BatchNorm {
+    /// The sums whose total is the gradient of the weights: in training those of the window, which the input's gradient
+    /// needs too; in evaluation those of each step, the last one first, since a step does not depend on the others.
+    fn sums(
+        &self,
+        training: bool,
+        z: &Tensor,
+        dy: &CpuStorage,
+        statistics: &NormStatistics,
+    ) -> Result<Vec<NormSums>> {
+        let planes = self.both(z, dy)?;
+        let of = |steps| {
+            let mut sums = self.no_sums();
+            self.add_steps(&mut sums, planes, steps, z, dy, statistics).map(|()| sums)
+        };
+        match training {
+            true => Ok(vec![of(0..planes.steps)?]),
+            false => (0..planes.steps).rev().map(|step| of(step..step + 1)).collect(),
+        }
+    }
+
+    fn run<E: Element>(
+        &self,
+        x: Input,
+        context: &Context,
+        statistics: Arc<NormStatistics>,
+    ) -> Result<Signal> {
+        let (part, training) = (context.path(), context.is_training());
+        let shape = x.values.shape().clone();
+        let copy = storage::copy_of(&x.values)?.ok_or_else(|| wrong(part, "a tensor on the CPU expected"))?;
+        let y = take::<E>(part, self.normalize(copy, shape.dims(), &statistics)?)?;
+
+        let wants_input = x.edge.is_tracked();
+        let mut edges = vec![x.edge];
+        let mut gradients = Vec::new();
+        for weight in self.weights(context) {
+            let (_, edge, gradient) = weight.into_parts();
+            edges.push(edge);
+            gradients.push(gradient);
+        }
+        let (norm, z) = (self.detached(), x.values);
+        function(part, edges, y, shape.clone(), move |dy: Vec<E>| {
+            let dy = E::storage(dy);
+            let sums = norm.sums(training, &z, &dy, &statistics)?;
+            let of_weights = norm.parameter_gradients(&sums, &gradients)?;
+            let of_input = match wants_input {
+                true => {
+                    let none = norm.no_sums();
+                    let sums = if training { sums.first().unwrap_or(&none) } else { &none };
+                    Some(Gradient::new(norm.input_gradient(&z, dy, &statistics, sums)?, shape))
+                }
+                false => None,
+            };
+            Ok(std::iter::once(of_input).chain(of_weights).collect())
+        })
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl Checkpointable for BatchNorm {
+    fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
+        let training = context.is_training();
+        let x = Input::new(x, context)?;
+        let (dims, dtype) = (x.values.dims(), x.values.dtype());
+        let planes = self.planes(context.path(), dims, dtype)?;
+        let (statistics, is_first_pass) = context.statistics(|| {
+            if !training {
+                return self.running_statistics();
+            }
+            let mut statistics = self.no_statistics();
+            self.add_statistics(&mut statistics, &x.values)?;
+            if statistics.count < 2. {
+                let count = planes.len() / self.channels.max(1);
+                return Err(running::too_few(context.path(), count));
+            }
+            Ok(statistics)
+        })?;
+        if training && is_first_pass {
+            self.move_running(&statistics)?;
+        }
+        with_element!(context.path(), dtype, E => self.run::<E>(x, context, statistics))
+    }
+
+    fn window_norm(&self) -> Option<&dyn WindowNorm> {
+        Some(self)
+    }
+
+    /// In training every time step depends on all others; in chunks it goes by its pieces, [`WindowNorm`].
+    fn is_time_chunkable(&self) -> bool {
+        false
+    }
+}

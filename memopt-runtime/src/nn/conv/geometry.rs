@@ -1,0 +1,159 @@
+//! Sizes of a convolution of one image.
+
+use super::config::ConvConfig;
+use std::ops::Range;
+
+/// Elements of the unfolded image that exist at a time, where one row of the output does not need more.
+const BAND: usize = 1 << 16;
+/// Output channels of one weight gradient product.
+const WEIGHT_ROWS: usize = 64;
+/// Columns of one weight gradient product, about.
+const WEIGHT_COLUMNS: usize = 128;
+
+/// Sizes of a convolution of one image `[C, H, W]`; nothing here depends on the number of images or time steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Geometry {
+    pub groups: usize,
+    /// Input channels of a group.
+    pub inputs: usize,
+    /// Output channels of a group.
+    pub outputs: usize,
+    pub from: [usize; 2],
+    pub kernel: [usize; 2],
+    pub to: [usize; 2],
+    stride: [usize; 2],
+    padding: [usize; 2],
+    dilation: [usize; 2],
+}
+
+/// One task of the weight gradient.
+pub(super) struct WeightBlock {
+    /// Output channels.
+    pub outputs: Range<usize>,
+    /// Input channels.
+    pub inputs: Range<usize>,
+}
+
+impl Geometry {
+    /// The sizes for images of `channels` times `size` and a weight `[out, channels / groups, ...kernel]`, or what is
+    /// wrong. One dimension is the second of two.
+    pub fn new<const D: usize>(
+        config: &ConvConfig<D>,
+        weight: &[usize],
+        channels: usize,
+        size: &[usize],
+    ) -> Result<Self, String> {
+        let wide = |sizes: &[usize], missing: usize| match *sizes {
+            [x] => Some([missing, x]),
+            [y, x] => Some([y, x]),
+            _ => None,
+        };
+        let [out, inputs, ref kernel @ ..] = *weight else {
+            return Err(format!("a weight [out, in / groups, kernel] expected, {weight:?} given"));
+        };
+        let (Some(kernel), Some(from), Some(stride), Some(padding), Some(dilation)) = (
+            wide(kernel, 1),
+            wide(size, 1),
+            wide(&config.stride, 1),
+            wide(&config.padding, 0),
+            wide(&config.dilation, 1),
+        ) else {
+            return Err(format!("convolutions go over one or two dimensions, not {D}"));
+        };
+        let groups = config.groups;
+        if groups == 0 || out == 0 || inputs == 0 || !out.is_multiple_of(groups) {
+            return Err(format!("{groups} groups do not divide a weight of shape {weight:?}"));
+        }
+        if channels != groups * inputs {
+            return Err(format!("{} channels expected, {channels} given", groups * inputs));
+        }
+        if [kernel, stride, dilation].concat().contains(&0) {
+            return Err("kernel, stride and dilation must be at least 1".to_owned());
+        }
+        let mut to = [0; 2];
+        for axis in 0..2 {
+            let padded = from[axis] + 2 * padding[axis];
+            let reach = dilation[axis] * (kernel[axis] - 1) + 1;
+            if from[axis] == 0 || reach > padded {
+                return Err(format!("images of {size:?} are too small for a kernel that spans {reach}"));
+            }
+            to[axis] = (padded - reach) / stride[axis] + 1;
+        }
+        let outputs = out / groups;
+        Ok(Geometry { groups, inputs, outputs, from, kernel, to, stride, padding, dilation })
+    }
+
+    /// Elements of an input plane.
+    pub fn input_plane(&self) -> usize {
+        self.from[0] * self.from[1]
+    }
+
+    /// Elements of an output plane.
+    pub fn output_plane(&self) -> usize {
+        self.to[0] * self.to[1]
+    }
+
+    /// Elements of an input image.
+    pub fn input_image(&self) -> usize {
+        self.groups * self.inputs * self.input_plane()
+    }
+
+    /// Elements of an output image.
+    pub fn output_image(&self) -> usize {
+        self.groups * self.outputs * self.output_plane()
+    }
+
+    /// Elements of the kernel over one channel.
+    pub fn area(&self) -> usize {
+        self.kernel[0] * self.kernel[1]
+    }
+
+    /// Whether the unfolded image is the image itself.
+    pub fn is_pointwise(&self) -> bool {
+        self.kernel == [1, 1] && self.stride == [1, 1] && self.padding == [0, 0]
+    }
+
+    /// Bands of output rows for which `channels` are unfolded at a time.
+    pub fn bands(&self, channels: usize) -> impl Iterator<Item = Range<usize>> {
+        let rows = self.to[0];
+        let band = (BAND / (channels * self.area() * self.to[1])).clamp(1, rows);
+        (0..rows).step_by(band).map(move |start| start..(start + band).min(rows))
+    }
+
+    /// The tasks of the weight gradient.
+    pub fn weight_blocks(&self) -> Vec<WeightBlock> {
+        let width = (WEIGHT_COLUMNS / self.area()).clamp(1, self.inputs);
+        let split = |range: Range<usize>, step: usize| {
+            let end = range.end;
+            range.step_by(step).map(move |start| start..(start + step).min(end))
+        };
+        let mut blocks = Vec::new();
+        for group in 0..self.groups {
+            for outputs in split(group * self.outputs..(group + 1) * self.outputs, WEIGHT_ROWS) {
+                for inputs in split(group * self.inputs..(group + 1) * self.inputs, width) {
+                    blocks.push(WeightBlock { outputs: outputs.clone(), inputs });
+                }
+            }
+        }
+        blocks
+    }
+
+    /// The input row under kernel row `ky` at output row `y`, if it is not padding.
+    pub fn source_row(&self, y: usize, ky: usize) -> Option<usize> {
+        let row = (y * self.stride[0] + ky * self.dilation[0]).checked_sub(self.padding[0])?;
+        (row < self.from[0]).then_some(row)
+    }
+
+    /// The output columns over which kernel column `kx` is not over padding, and the input column of the first.
+    pub fn source_columns(&self, kx: usize) -> (Range<usize>, usize) {
+        let (offset, stride, padding) = (kx * self.dilation[1], self.stride[1], self.padding[1]);
+        let first = padding.saturating_sub(offset).div_ceil(stride).min(self.to[1]);
+        let end = (self.from[1] + padding).saturating_sub(offset).div_ceil(stride).clamp(first, self.to[1]);
+        (first..end, (first * stride + offset).saturating_sub(padding))
+    }
+
+    /// Distance of the input columns of two neighbouring output columns.
+    pub fn column_step(&self) -> usize {
+        self.stride[1]
+    }
+}

@@ -1,0 +1,209 @@
+//! Convolutions.
+
+mod columns;
+mod config;
+mod geometry;
+mod kernels;
+
+pub(crate) use config::DEFAULT_INIT;
+pub use config::{Conv1dConfig, Conv2dConfig, ConvConfig, Sizes};
+
+use super::element::{with_element, Element};
+use super::function::{function, gradient};
+use super::input::{contiguous, read, read_reals, reals, same_dtype, wrong, Input};
+use super::reduce::{accumulate, add_bias_gradient, Planes};
+use crate::module::{Checkpointable, Context, Signal};
+use crate::parameters::{Parameters, Visitor};
+use crate::Result;
+use candle_core::Tensor;
+use candle_nn::{Init, VarBuilder};
+use geometry::Geometry;
+
+/// `y[o, p] = bias[o] + sum over c, q of weight[o, c, q] x[c, stride p + dilation q - padding]`
+///
+/// The cross-correlation of each image with `out` kernels: `[T, N, C, ...]` -> `[T, N, out, ...]`, where a size `s` of
+/// the image becomes `(s + 2 padding - dilation (kernel - 1) - 1) / stride + 1`; `weight` is `[out, C / groups,
+/// ...kernel]`, and output channels see the input channels of their own group. As PyTorch's `Conv1d` and `Conv2d`.
+///
+/// Products are made for one image at a time, over bands of its rows that take a few hundred kilobytes to unfold,
+/// whatever the batch. The function keeps the input (shared) and nothing else; the gradient of the input is written
+/// over that of the output where it is not larger.
+///
+/// ```
+/// use candle_core::{DType, Device, Tensor};
+/// use candle_nn::VarMap;
+/// use memopt_runtime::module::{Checkpointable, Context, Session};
+/// use memopt_runtime::nn::{init, Conv2d, Conv2dConfig};
+///
+/// let variables = VarMap::new();
+/// let vb = init::seeded(&variables, 1, DType::F32, &Device::Cpu);
+/// let conv = Conv2d::new(2, 16, 3, Conv2dConfig::default().padding(1).bias(false), vb.pp("conv"))?;
+/// let x = Tensor::ones((4, 1, 2, 8, 8), DType::F32, &Device::Cpu)?; // [T, N, C, H, W]
+/// let y = conv.forward(x.into(), &mut Context::training(&Session::new(0)))?.into_dense("conv")?;
+/// assert_eq!(y.dims(), [4, 1, 16, 8, 8]);
+/// # Ok::<(), memopt_runtime::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Conv<const D: usize> {
+    weight: Tensor,
+    bias: Option<Tensor>,
+    config: ConvConfig<D>,
+}
+
+/// A convolution over `[T, N, C, L]`; see [`Conv`].
+pub type Conv1d = Conv<1>;
+/// A convolution over `[T, N, C, H, W]`; see [`Conv`].
+pub type Conv2d = Conv<2>;
+
+impl<const D: usize> Conv<D> {
+    /// A convolution with the variables `weight` and, unless the configuration says no, `bias` (uniform in
+    /// `+-1 / sqrt(fan_in)`).
+    ///
+    /// # Errors
+    /// If the groups do not divide the channels, or the variables cannot be had.
+    pub fn new(
+        in_channels: usize,
+        out_channels: usize,
+        kernel: impl Sizes<D>,
+        config: ConvConfig<D>,
+        vb: VarBuilder<'_>,
+    ) -> Result<Self> {
+        let groups = config.groups;
+        if groups == 0 || !in_channels.is_multiple_of(groups) || !out_channels.is_multiple_of(groups) {
+            let what = format!("{groups} groups do not divide {in_channels} and {out_channels} channels");
+            return Err(wrong(&vb.prefix(), what));
+        }
+        let mut shape = vec![out_channels, in_channels / groups];
+        shape.extend(kernel.sizes());
+        let fan_in: usize = shape.iter().skip(1).product();
+        let weight = vb.get_with_hints(shape, "weight", config.init)?;
+        let bound = 1. / (fan_in as f64).sqrt();
+        let bias = match config.bias {
+            true => Some(vb.get_with_hints(out_channels, "bias", Init::Uniform { lo: -bound, up: bound })?),
+            false => None,
+        };
+        Ok(Conv { weight, bias, config })
+    }
+
+    /// A convolution with these tensors, `[out, in / groups, ...kernel]` and `[out]`; `config.bias` is not looked at.
+    pub fn from_tensors(weight: Tensor, bias: Option<Tensor>, config: ConvConfig<D>) -> Self {
+        Conv { weight, bias, config }
+    }
+
+    /// The weight, `[out, in / groups, ...kernel]`.
+    pub fn weight(&self) -> &Tensor {
+        &self.weight
+    }
+
+    /// The bias, `[out]`.
+    pub fn bias(&self) -> Option<&Tensor> {
+        self.bias.as_ref()
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &ConvConfig<D> {
+        &self.config
+    }
+
+    fn geometry(&self, part: &str, x: &Tensor) -> Result<Geometry> {
+        same_dtype(part, x, &self.weight)?;
+        let [_, _, channels, ref size @ ..] = *x.dims() else {
+            return Err(wrong(part, format!("[T, N, C, ...] expected, {:?} given", x.dims())));
+        };
+        if size.len() != D || self.weight.dims().len() != D + 2 {
+            let (x, weight) = (x.dims(), self.weight.dims());
+            let what = format!("an input of {} dimensions and a weight of {} expected", D + 3, D + 2);
+            return Err(wrong(part, format!("{what}, {x:?} and {weight:?} given")));
+        }
+        let out = self.weight.dims()[0];
+        if self.bias.as_ref().is_some_and(|bias| bias.dims() != [out] || bias.dtype() != x.dtype()) {
+            return Err(wrong(part, format!("a bias [{out}] of the weight's dtype expected")));
+        }
+        Geometry::new(&self.config, self.weight.dims(), channels, size).map_err(|what| wrong(part, what))
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<const D: usize> Parameters for Conv<D> {
+    fn visit_parameters(&self, visitor: &mut Visitor<'_>) {
+        visitor.field("weight", &self.weight);
+        if let Some(bias) = &self.bias {
+            visitor.field("bias", bias);
+        }
+    }
+
+    fn detached(&self) -> Self {
+        Conv {
+            weight: self.weight.detach(),
+            bias: self.bias.as_ref().map(Tensor::detach),
+            config: self.config,
+        }
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<const D: usize> Checkpointable for Conv<D> {
+    fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
+        let x = Input::new(x, context)?;
+        let part = context.path().to_owned();
+        let geometry = self.geometry(&part, &x.values)?;
+        let (steps, images) = (x.values.dims()[0], x.values.dims()[1]);
+        let channels = geometry.groups * geometry.outputs;
+        let planes = Planes { steps, images, channels, size: geometry.output_plane() };
+        let mut shape = vec![steps, images, channels];
+        shape.extend(&geometry.to[2 - D..]);
+        with_element!(&part, x.values.dtype(), E => self.run::<E>(x, context, geometry, planes, shape))
+    }
+}
+
+impl<const D: usize> Conv<D> {
+    fn run<E: Element>(
+        &self,
+        x: Input,
+        context: &Context,
+        geometry: Geometry,
+        planes: Planes,
+        shape: Vec<usize>,
+    ) -> Result<Signal> {
+        let part = context.path().to_owned();
+        let (weight, weight_edge, weight_gradient) = context.weight("weight", &self.weight).into_parts();
+        let weight = contiguous(&part, &weight)?;
+        let bias = self.bias.as_ref().map(|bias| context.weight("bias", bias).into_parts());
+
+        let mut y = vec![E::ZERO; planes.len()];
+        let bias_values = bias.as_ref().map(|(bias, ..)| reals::<E>(&part, bias)).transpose()?;
+        read_reals::<E, _>(&part, &weight, |weight| {
+            read::<E, _>(&part, &x.values, |x| {
+                kernels::forward(&geometry, x, weight, bias_values.as_deref(), &mut y)
+            })
+        })?;
+
+        let (wants_input, input_shape) = (x.edge.is_tracked(), x.values.shape().clone());
+        let mut edges = vec![x.edge, weight_edge];
+        let bias_gradient = bias.map(|(_, edge, gradient)| {
+            edges.push(edge);
+            gradient
+        });
+        // Only the weight's gradient needs the input.
+        let x = weight_gradient.is_wanted().then_some(x.values);
+        function(&part.clone(), edges, y, shape, move |dy: Vec<E>| {
+            let mut answers = vec![None, None];
+            if let Some(gradient) = bias_gradient {
+                answers.push(accumulate::<E>(&gradient, |to| {
+                    add_bias_gradient(planes, &dy, to);
+                    Ok(())
+                })?);
+            }
+            if let Some(x) = x {
+                answers[1] = accumulate::<E>(&weight_gradient, |to| {
+                    read::<E, _>(&part, &x, |x| kernels::add_weight_gradient(&geometry, x, &dy, to))
+                })?;
+            }
+            if wants_input {
+                let dx = read_reals::<E, _>(&part, &weight, |w| kernels::input_gradient(&geometry, w, dy))?;
+                answers[0] = gradient(dx, input_shape);
+            }
+            Ok(answers)
+        })
+    }
+}

@@ -1,0 +1,33 @@
+//! One row for each image.
+
+use super::input::wrong;
+use crate::module::{Checkpointable, Context, Signal};
+use crate::parameters::{Parameters, Visitor};
+use crate::Result;
+
+/// `[T, N, ...]` -> `[T, N, F]`: the elements of each image in row-major order, a view where the input is contiguous.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Flatten;
+
+#[diagnostic::do_not_recommend]
+impl Parameters for Flatten {
+    fn visit_parameters(&self, _: &mut Visitor<'_>) {}
+
+    fn detached(&self) -> Self {
+        *self
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl Checkpointable for Flatten {
+    fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
+        let x = x.into_dense(context.path())?;
+        match *x.dims() {
+            [_, _, _] => Ok(x.into()),
+            [steps, images, ref rest @ ..] if !rest.is_empty() => {
+                Ok(x.reshape((steps, images, rest.iter().product::<usize>()))?.into())
+            }
+            _ => Err(wrong(context.path(), format!("[T, N, ...] expected, {:?} given", x.dims()))),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! How the input moves the membrane potential.
+
+use crate::nn::real::{Element, Real};
+
+/// `h` as a function of `v` and `x`; `r` is the potential at rest.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Charge<R> {
+    /// `h = v + x`
+    Integrate,
+    /// `h = v + (x - (v - r)) / tau`, or `h = v - (v - r) / tau + x` where the input does not decay.
+    Leak { tau: R, decay_input: bool },
+    /// The same with a factor `q = 1 / tau` that is learned.
+    Gate { q: R, decay_input: bool },
+}
+
+impl Charge<f64> {
+    pub(super) fn of<R: Real>(self) -> Charge<R> {
+        match self {
+            Charge::Integrate => Charge::Integrate,
+            Charge::Leak { tau, decay_input } => Charge::Leak { tau: R::from_f64(tau), decay_input },
+            Charge::Gate { q, decay_input } => Charge::Gate { q: R::from_f64(q), decay_input },
+        }
+    }
+}
+
+impl<R: Real> Charge<R> {
+    /// `h` of a block of neurons. The operations and their order are SpikingJelly's, so that spikes are too.
+    pub(super) fn forward<E: Element<Real = R>>(&self, rest: R, v: &[R], x: &[E], h: &mut [R]) {
+        match *self {
+            Charge::Integrate => set(h, v, x, |v, x| v + x),
+            Charge::Leak { tau, decay_input: true } => set(h, v, x, |v, x| v + (x - (v - rest)) / tau),
+            Charge::Leak { tau, decay_input: false } => set(h, v, x, |v, x| v - (v - rest) / tau + x),
+            Charge::Gate { q, decay_input: true } => set(h, v, x, |v, x| v + (x - (v - rest)) * q),
+            Charge::Gate { q, decay_input: false } => set(h, v, x, |v, x| v - (v - rest) * q + x),
+        }
+    }
+
+    /// From `dL/dh` to `dL/dx` and `dL/dv`.
+    pub(super) fn backward<E: Element<Real = R>>(&self, dh: &[R], dx: &mut [E], dv: &mut [R]) {
+        match *self {
+            Charge::Integrate => split(dh, dx, dv, |dh| (dh, dh)),
+            Charge::Leak { tau, decay_input: true } => split(dh, dx, dv, |dh| (dh / tau, dh - dh / tau)),
+            Charge::Leak { tau, decay_input: false } => split(dh, dx, dv, |dh| (dh, dh - dh / tau)),
+            Charge::Gate { q, decay_input: true } => split(dh, dx, dv, |dh| (dh * q, dh - dh * q)),
+            Charge::Gate { q, decay_input: false } => split(dh, dx, dv, |dh| (dh, dh - dh * q)),
+        }
+    }
+
+    /// The block's part of `dL/dq`, in f64; zero where there is no `q`.
+    pub(super) fn factor_gradient<E: Element<Real = R>>(&self, rest: R, dh: &[R], v: &[R], x: &[E]) -> f64 {
+        match *self {
+            Charge::Gate { decay_input: true, .. } => {
+                sum(dh.len(), |i| dh[i].to_f64() * (x[i].load() - (v[i] - rest)).to_f64())
+            }
+            Charge::Gate { decay_input: false, .. } => {
+                sum(dh.len(), |i| dh[i].to_f64() * (rest - v[i]).to_f64())
+            }
+            _ => 0.,
+        }
+    }
+}
+
+#[inline(always)]
+fn set<E: Element>(h: &mut [E::Real], v: &[E::Real], x: &[E], f: impl Fn(E::Real, E::Real) -> E::Real) {
+    for ((h, v), x) in h.iter_mut().zip(v).zip(x) {
+        *h = f(*v, x.load());
+    }
+}
+
+#[inline(always)]
+fn split<E: Element>(
+    dh: &[E::Real],
+    dx: &mut [E],
+    dv: &mut [E::Real],
+    f: impl Fn(E::Real) -> (E::Real, E::Real),
+) {
+    for ((dh, dx), dv) in dh.iter().zip(dx).zip(dv) {
+        let (to_x, to_v) = f(*dh);
+        (*dx, *dv) = (E::store(to_x), to_v);
+    }
+}
+
+/// The sum of `n` terms in a fixed order that needs no single chain of additions.
+#[inline(always)]
+pub(super) fn sum(n: usize, term: impl Fn(usize) -> f64) -> f64 {
+    let mut lanes = [0.; 8];
+    for i in 0..n {
+        lanes[i % 8] += term(i);
+    }
+    ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]))
+}

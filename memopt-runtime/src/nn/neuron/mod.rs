@@ -1,0 +1,51 @@
+//! Spiking neurons over the whole window, each as one function over all its time steps.
+//!
+//! ```text
+//! h[t] = charge(v[t-1], x[t])          membrane potential before firing
+//! s[t] = 1 if h[t] >= v_threshold, else 0
+//! v[t] = reset(h[t], s[t])             hard: v_reset where it fired; soft: h - v_threshold s
+//! ```
+//!
+//! Shapes: `x` and `s` are `[T, N, ...]`, `v` is `[N, ...]`. Equations, defaults and gradients are SpikingJelly's.
+//!
+//! - `firing`: threshold, reset, surrogate; `charge`: how `x` moves `v`. Together they are what one step does, forward and
+//!   backward (`step`), on a block of neurons.
+//! - `tiles`: how the neurons of a window are shared out to threads; `window`: the function over all steps.
+//! - `lif`, `if_`, `plif`: the neurons. `psn` is another kind: its steps depend on all others.
+
+mod charge;
+mod firing;
+mod if_;
+mod lif;
+mod plif;
+mod psn;
+mod step;
+mod tiles;
+mod window;
+
+#[cfg(test)]
+mod tests;
+
+pub use firing::Reset;
+pub use if_::If;
+pub use lif::Lif;
+pub use plif::Plif;
+pub use psn::Psn;
+
+use crate::module::Context;
+use crate::{Error, Result};
+use candle_core::Tensor;
+
+/// How errors call the layer that runs: its path, or its type if it is the whole model.
+pub(super) fn name_of(context: &Context, kind: &str) -> String {
+    match context.path() {
+        "" => kind.to_owned(),
+        path => path.to_owned(),
+    }
+}
+
+/// The first output of a function.
+pub(super) fn first(part: &str, outputs: Vec<Tensor>) -> Result<Tensor> {
+    let none = Error::LayerInput { part: part.to_owned(), what: "its function gave no output".into() };
+    outputs.into_iter().next().ok_or(none)
+}

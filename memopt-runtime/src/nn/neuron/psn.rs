@@ -1,0 +1,284 @@
+//! The parallel spiking neuron.
+
+use super::charge::sum;
+use super::firing::check_surrogate;
+use super::tiles::{for_each, tiles, Columns, Tile, TILE};
+use super::{first, name_of};
+use crate::autograd::{apply, Edge, Gradient, Output};
+use crate::module::{Checkpointable, Context, Session, Signal, Weight, WeightGradient};
+use crate::nn::random::Stream;
+use crate::nn::real::{misfit, values, with_element, with_slice, Element, Real};
+use crate::nn::Surrogate;
+use crate::parameters::{Parameters, Visitor};
+use crate::Result;
+use candle_core::{CpuStorage, DType, Device, Tensor, WithDType};
+
+/// Parallel spiking neurons (Fang et al., NeurIPS 2023): no potential is carried and nothing is reset; each time step sees
+/// all the others, through a matrix that is learned:
+///
+/// ```text
+/// h = W x + b                       W: [T, T], b: [T, 1] (the negative threshold of each step), x: [T, N, ...]
+/// s[t] = 1 if h[t] >= 0, else 0
+/// ```
+///
+/// `T` is that of the weights; the window cannot be cut into chunks of time. The sums over the steps of `x` in `W x` ascend,
+/// and `b` is added last. Gradients of `W` and `b` are summed over the neurons in f64, in a fixed order. Backward puts the
+/// [`Surrogate`]'s derivative, [`Surrogate::atan`] if not set, for `ds/dh`. Equations, defaults and gradients are those of
+/// SpikingJelly's `PSN`.
+///
+/// ```
+/// use candle_core::{DType, Device, Tensor};
+/// use memopt_runtime::nn::Psn;
+///
+/// let w = Tensor::new(&[[1f32, 0.], [1., 1.]], &Device::Cpu)?;
+/// let b = Tensor::new(&[[-1f32], [-1.]], &Device::Cpu)?;
+/// let x = Tensor::new(&[[0.6f32], [0.6]], &Device::Cpu)?; // h = -0.4, 0.2
+/// assert_eq!(Psn::new(w, b)?.window(&x)?.to_vec2::<f32>()?, [[0.], [1.]]);
+/// # Ok::<(), memopt_runtime::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Psn {
+    weight: Tensor,
+    bias: Tensor,
+    surrogate: Surrogate,
+}
+
+/// Neurons that are computed together.
+const BLOCK: usize = 64;
+
+/// At most so many partial sums of the weights' gradients.
+const PARTS: usize = 32;
+
+impl Psn {
+    /// Neurons for windows of T steps: `weight` is `[T, T]`, `bias` is `[T, 1]`, both of the same float dtype.
+    ///
+    /// # Errors
+    /// If shapes or dtypes are others.
+    pub fn new(weight: Tensor, bias: Tensor) -> Result<Self> {
+        let fits = match *weight.dims() {
+            [rows, columns] => rows == columns && bias.dims() == [rows, 1],
+            _ => false,
+        };
+        let float = matches!(weight.dtype(), DType::F32 | DType::F64 | DType::BF16 | DType::F16);
+        if !fits || !float || bias.dtype() != weight.dtype() {
+            let what = format!(
+                "the weight is {:?} of {:?}, the bias {:?} of {:?}; give floats [T, T] and [T, 1]",
+                weight.dims(),
+                weight.dtype(),
+                bias.dims(),
+                bias.dtype()
+            );
+            return Err(misfit("Psn", what));
+        }
+        Ok(Psn { weight, bias, surrogate: Surrogate::atan() })
+    }
+
+    /// Values to begin with, as in SpikingJelly: `W` uniform in `±1 / sqrt(T)`, `b = -1`. They depend on `seed` and `name`
+    /// only. Make variables of them for [`new`](Self::new).
+    ///
+    /// # Errors
+    /// Those of Candle.
+    pub fn initial(steps: usize, seed: u64, name: &str, dtype: DType) -> Result<(Tensor, Tensor)> {
+        let (stream, bound) = (Stream::new(seed, 0, name), 1. / (steps as f64).sqrt());
+        let count = steps * steps;
+        let weight: Vec<f64> = (0..count).map(|i| (2. * stream.uniform(i as u64) - 1.) * bound).collect();
+        let weight = Tensor::from_vec(weight, (steps, steps), &Device::Cpu)?.to_dtype(dtype)?;
+        Ok((weight, Tensor::full(-1f64, (steps, 1), &Device::Cpu)?.to_dtype(dtype)?))
+    }
+
+    /// What stands for the step function's derivative; [`Surrogate::atan`] if not set.
+    #[must_use]
+    pub fn surrogate(mut self, surrogate: Surrogate) -> Self {
+        self.surrogate = surrogate;
+        self
+    }
+
+    /// The number of time steps.
+    pub fn steps(&self) -> usize {
+        self.bias.elem_count()
+    }
+
+    /// Spikes of the window `x`, `[T, N, ...]`. Differentiable through `x`, weight and bias.
+    ///
+    /// # Errors
+    /// If `x` is not a window of T steps of floats on the CPU.
+    pub fn window(&self, x: &Tensor) -> Result<Tensor> {
+        // Where no model runs, gradients of the weights go along their own edges.
+        self.run("Psn", x, &Context::evaluation(&Session::new(0)))
+    }
+
+    fn run(&self, part: &str, x: &Tensor, context: &Context) -> Result<Tensor> {
+        check_surrogate(part, &self.surrogate)?;
+        let steps = self.steps();
+        if x.dims().first() != Some(&steps) {
+            let what = format!("the input is {:?}; this neuron's weight is for windows of {steps} steps, `[{steps}, N, ...]`", x.dims());
+            return Err(misfit(part, what));
+        }
+        let weight = context.weight("weight", &self.weight);
+        let bias = context.weight("bias", &self.bias);
+        with_element!(x.dtype(), part, E => self.run_in::<E>(part, x, weight, bias))
+    }
+
+    fn run_in<E: Element>(&self, part: &str, x: &Tensor, weight: Weight, bias: Weight) -> Result<Tensor> {
+        let shape = x.shape().clone();
+        let x_edge = Edge::to(x);
+        let x = values(part, x)?;
+        let (w, w_edge, w_gradient) = weight.into_parts();
+        let (b, b_edge, b_gradient) = bias.into_parts();
+        let mixing = Mixing::<E::Real> { w: numbers(&w)?, b: numbers(&b)?, surrogate: self.surrogate };
+
+        let neurons: usize = shape.dims()[1..].iter().product();
+        let width = neurons.div_ceil(PARTS).next_multiple_of(BLOCK).max(TILE);
+        let mut spikes = vec![E::zero(); shape.elem_count()];
+        // Nothing is carried from step to step.
+        let mut unused = vec![(); neurons];
+        with_slice(&x, |data: &[E]| {
+            let x = Columns { data, neurons };
+            for_each(tiles(&mut spikes, &mut unused, width), data.len(), |tile| mixing.forward(x, tile));
+        })?;
+        let outputs = vec![Output::new(E::to_cpu_storage_owned(spikes), &shape)];
+        let outputs = apply(part, vec![x_edge, w_edge, b_edge], outputs, move |gradients| {
+            let Some(gradient) = gradients.into_iter().flatten().next() else {
+                return Ok(vec![None, None, None]);
+            };
+            let mut dx = E::cpu_storage_data(gradient.into_storage()?)?;
+            let sums = with_slice(&x, |data: &[E]| {
+                let x = Columns { data, neurons };
+                for_each(tiles(&mut dx, &mut unused, width), data.len(), |tile| mixing.backward(x, tile))
+            })?;
+            let (dw, db): (Vec<_>, Vec<_>) = sums.into_iter().unzip();
+            Ok(vec![
+                Some(Gradient::new(E::to_cpu_storage_owned(dx), shape)),
+                finish(&w_gradient, &dw),
+                finish(&b_gradient, &db),
+            ])
+        })?;
+        first(part, outputs)
+    }
+}
+
+/// The learned matrix and thresholds, in the type that is computed with.
+struct Mixing<R> {
+    w: Vec<R>,
+    b: Vec<R>,
+    surrogate: Surrogate,
+}
+
+impl<R: Real> Mixing<R> {
+    /// `h[t]` of a block of neurons.
+    fn potential<E: Element<Real = R>>(&self, x: Columns<'_, E>, t: usize, start: usize, h: &mut [R]) {
+        let (steps, n) = (self.b.len(), h.len());
+        h.fill(R::zero());
+        for (k, &w) in self.w[t * steps..][..steps].iter().enumerate() {
+            for (h, x) in h.iter_mut().zip(x.at(k, start, n)) {
+                *h += w * x.load();
+            }
+        }
+        h.iter_mut().for_each(|h| *h += self.b[t]);
+    }
+
+    fn forward<E: Element<Real = R>>(&self, x: Columns<'_, E>, tile: Tile<'_, E, ()>) {
+        let Tile { mut rows, v, start } = tile;
+        let mut h = [R::zero(); BLOCK];
+        for from in (0..v.len()).step_by(BLOCK) {
+            let h = &mut h[..BLOCK.min(v.len() - from)];
+            for (t, row) in rows.iter_mut().enumerate() {
+                self.potential(x, t, start + from, h);
+                for (s, h) in row[from..].iter_mut().zip(&*h) {
+                    *s = if *h >= R::zero() { E::one() } else { E::zero() };
+                }
+            }
+        }
+    }
+
+    /// `tile.rows` go from the gradient of the spikes to that of `x`; gives the tile's part of the gradients of `w` and `b`.
+    fn backward<E: Element<Real = R>>(
+        &self,
+        x: Columns<'_, E>,
+        tile: Tile<'_, E, ()>,
+    ) -> (Vec<f64>, Vec<f64>) {
+        let Tile { mut rows, v, start } = tile;
+        let steps = self.b.len();
+        let (mut dw, mut db) = (vec![0.; steps * steps], vec![0.; steps]);
+        // dL/dh of one block, and one row of dL/dx.
+        let mut dhs = vec![R::zero(); steps * BLOCK];
+        let mut sum_x = [R::zero(); BLOCK];
+        for from in (0..v.len()).step_by(BLOCK) {
+            let n = BLOCK.min(v.len() - from);
+            for (t, row) in rows.iter().enumerate() {
+                let dh = &mut dhs[t * BLOCK..][..n];
+                self.potential(x, t, start + from, dh);
+                self.surrogate.derivatives(dh);
+                dh.iter_mut().zip(&row[from..]).for_each(|(dh, ds)| *dh *= ds.load());
+                db[t] += sum(n, |i| dh[i].to_f64());
+                for (k, dw) in dw[t * steps..][..steps].iter_mut().enumerate() {
+                    let x = x.at(k, start + from, n);
+                    *dw += sum(n, |i| dh[i].to_f64() * x[i].load().to_f64());
+                }
+            }
+            for (k, row) in rows.iter_mut().enumerate() {
+                let sum_x = &mut sum_x[..n];
+                sum_x.fill(R::zero());
+                for (t, dh) in dhs.chunks_exact(BLOCK).enumerate() {
+                    let w = self.w[t * steps + k];
+                    sum_x.iter_mut().zip(dh).for_each(|(sum, dh)| *sum += w * *dh);
+                }
+                row[from..].iter_mut().zip(&*sum_x).for_each(|(dx, sum)| *dx = E::store(*sum));
+            }
+        }
+        (dw, db)
+    }
+}
+
+/// A weight's values in the type that is computed with.
+fn numbers<R: Real>(weight: &Tensor) -> Result<Vec<R>> {
+    Ok(weight.to_dtype(<R as WithDType>::DTYPE)?.flatten_all()?.to_vec1()?)
+}
+
+/// Adds the tiles' sums, in their order.
+fn finish(gradient: &WeightGradient, parts: &[Vec<f64>]) -> Option<Gradient> {
+    fn add<E: WithDType>(total: &mut [E], parts: &[Vec<f64>]) {
+        for (i, total) in total.iter_mut().enumerate() {
+            *total += E::from_f64(parts.iter().map(|part| part[i]).sum());
+        }
+    }
+    if !gradient.is_wanted() {
+        return None;
+    }
+    let mut total = gradient.begin();
+    match &mut total {
+        CpuStorage::F32(total) => add(total, parts),
+        CpuStorage::F64(total) => add(total, parts),
+        CpuStorage::BF16(total) => add(total, parts),
+        CpuStorage::F16(total) => add(total, parts),
+        // The weights are floats: `Psn::new`.
+        _ => {}
+    }
+    gradient.finish(total)
+}
+
+#[diagnostic::do_not_recommend]
+impl Checkpointable for Psn {
+    fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
+        let part = name_of(context, "Psn");
+        Ok(self.run(&part, &x.into_dense(&part)?, context)?.into())
+    }
+
+    /// Each step depends on all others.
+    fn is_time_chunkable(&self) -> bool {
+        false
+    }
+}
+
+/// Paths: `weight`, `bias`.
+#[diagnostic::do_not_recommend]
+impl Parameters for Psn {
+    fn visit_parameters(&self, visitor: &mut Visitor<'_>) {
+        visitor.field("weight", &self.weight);
+        visitor.field("bias", &self.bias);
+    }
+
+    fn detached(&self) -> Self {
+        Psn { weight: self.weight.detached(), bias: self.bias.detached(), surrogate: self.surrogate }
+    }
+}

@@ -1,0 +1,90 @@
+//! Which input pixels an output pixel sees.
+
+use std::ops::Range;
+
+/// The rows and columns that each row and column of the output sees.
+#[derive(Debug, Clone)]
+pub(super) struct Windows {
+    from: [usize; 2],
+    rows: Vec<Range<usize>>,
+    columns: Vec<Range<usize>>,
+}
+
+impl Windows {
+    /// Windows of one size at equal distances; those over padding are cut off at the image.
+    pub fn sliding(
+        from: [usize; 2],
+        kernel: [usize; 2],
+        stride: [usize; 2],
+        padding: [usize; 2],
+    ) -> Result<Self, String> {
+        let axis = |axis: usize| {
+            let (size, kernel, stride, padding) = (from[axis], kernel[axis], stride[axis], padding[axis]);
+            if kernel == 0 || stride == 0 || 2 * padding > kernel {
+                return Err(format!(
+                    "kernel and stride of at least 1 and a padding of at most half the kernel expected, {kernel}, {stride} and {padding} given"
+                ));
+            }
+            let Some(room) = (size + 2 * padding).checked_sub(kernel).filter(|_| size > 0) else {
+                return Err(format!("images of {from:?} are smaller than the kernel, {kernel}"));
+            };
+            let window = |i: usize| {
+                let start = i * stride;
+                start.saturating_sub(padding)..(start + kernel - padding).min(size)
+            };
+            Ok((0..=room / stride).map(window).collect())
+        };
+        Ok(Windows { from, rows: axis(0)?, columns: axis(1)? })
+    }
+
+    /// `to` windows that cover the image: from `floor(i from / to)` to `ceil((i + 1) from / to)`.
+    pub fn adaptive(from: [usize; 2], to: [usize; 2]) -> Result<Self, String> {
+        let axis = |axis: usize| {
+            let (from, to) = (from[axis], to[axis]);
+            if from == 0 || to == 0 {
+                return Err(format!(
+                    "images and outputs of at least one pixel expected, {from} and {to} given"
+                ));
+            }
+            Ok((0..to).map(|i| i * from / to..((i + 1) * from).div_ceil(to)).collect())
+        };
+        Ok(Windows { from, rows: axis(0)?, columns: axis(1)? })
+    }
+
+    /// Size of the output.
+    pub fn to(&self) -> [usize; 2] {
+        [self.rows.len(), self.columns.len()]
+    }
+
+    /// Elements of an input plane.
+    pub fn input_plane(&self) -> usize {
+        self.from[0] * self.from[1]
+    }
+
+    /// Elements of an output plane.
+    pub fn output_plane(&self) -> usize {
+        self.rows.len() * self.columns.len()
+    }
+
+    /// Visits the output pixels in order, with the rows and columns that they see.
+    pub fn each(&self, mut visit: impl FnMut(usize, &Range<usize>, &Range<usize>)) {
+        let mut pixel = 0;
+        for rows in &self.rows {
+            for columns in &self.columns {
+                visit(pixel, rows, columns);
+                pixel += 1;
+            }
+        }
+    }
+
+    /// Elements of the largest window.
+    pub fn largest(&self) -> usize {
+        let longest = |ranges: &[Range<usize>]| ranges.iter().map(Range::len).max().unwrap_or(0);
+        longest(&self.rows) * longest(&self.columns)
+    }
+
+    /// Distance of two rows of the input.
+    pub fn width(&self) -> usize {
+        self.from[1]
+    }
+}

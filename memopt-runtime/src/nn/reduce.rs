@@ -1,0 +1,104 @@
+//! Sums in a fixed order, in f64.
+
+use super::element::{Element, Real};
+use crate::autograd::Gradient;
+use crate::module::WeightGradient;
+use crate::{storage, Result};
+use candle_core::CpuStorage;
+use rayon::prelude::*;
+
+/// Channels that one task handles. Sums are per channel, so that it does not matter for the bits.
+pub(crate) const CHANNELS: usize = 16;
+
+/// How `[T, N, C, ...]` lies in memory: contiguous planes, one for each step, image and channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Planes {
+    pub steps: usize,
+    pub images: usize,
+    pub channels: usize,
+    /// Elements of a plane.
+    pub size: usize,
+}
+
+impl Planes {
+    /// Those of a tensor of at least three dimensions.
+    pub fn of(dims: &[usize]) -> Option<Self> {
+        match *dims {
+            [steps, images, channels, ref rest @ ..] => {
+                Some(Planes { steps, images, channels, size: rest.iter().product() })
+            }
+            _ => None,
+        }
+    }
+
+    /// Elements of one image.
+    pub fn image(&self) -> usize {
+        self.channels * self.size
+    }
+
+    /// Elements of all.
+    pub fn len(&self) -> usize {
+        self.steps * self.images * self.image()
+    }
+
+    /// The plane of a channel in the `image`-th image of a step.
+    pub fn plane<'a, E>(&self, values: &'a [E], step: usize, image: usize, channel: usize) -> &'a [E] {
+        &values[((step * self.images + image) * self.channels + channel) * self.size..][..self.size]
+    }
+}
+
+/// Sum of `f` over indices, in eight lanes.
+pub(crate) fn sum(n: usize, f: impl Fn(usize) -> f64) -> f64 {
+    let mut lanes = [0f64; 8];
+    let whole = n - n % 8;
+    for start in (0..whole).step_by(8) {
+        for (lane, sum) in lanes.iter_mut().enumerate() {
+            *sum += f(start + lane);
+        }
+    }
+    for (sum, index) in lanes.iter_mut().zip(whole..n) {
+        *sum += f(index);
+    }
+    ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]))
+}
+
+/// Adds the gradient of a bias: `to[c] += sum over images and plane of dy`, one step after the other, the last first.
+pub(crate) fn add_bias_gradient<E: Element>(planes: Planes, dy: &[E], to: &mut [E::Real]) {
+    to.par_chunks_mut(CHANNELS).enumerate().for_each(|(block, to)| {
+        for step in (0..planes.steps).rev() {
+            let mut sums = [0f64; CHANNELS];
+            for image in (0..planes.images).rev() {
+                for (index, sums) in sums[..to.len()].iter_mut().enumerate() {
+                    let plane = planes.plane(dy, step, image, block * CHANNELS + index);
+                    *sums += sum(plane.len(), |i| plane[i].load().to_f64());
+                }
+            }
+            to.iter_mut().zip(sums).for_each(|(to, sum)| *to += E::Real::from_f64(sum));
+        }
+    });
+}
+
+/// The gradient of a weight: `add` adds to its buffer, in the type that is computed in.
+pub(crate) fn accumulate<E: Element>(
+    gradient: &WeightGradient,
+    add: impl FnOnce(&mut [E::Real]) -> Result<()>,
+) -> Result<Option<Gradient>> {
+    if !gradient.is_wanted() {
+        return Ok(None);
+    }
+    let buffer = gradient.begin();
+    let sum: CpuStorage = match E::slice(&buffer) {
+        // bf16, f16: the sum is formed in f32.
+        Some(values) if storage::dtype(&buffer) != storage::dtype(&E::Real::storage(Vec::new())) => {
+            let mut sum: Vec<E::Real> = values.iter().map(|value| value.load()).collect();
+            add(&mut sum)?;
+            E::storage(sum.into_iter().map(E::store).collect())
+        }
+        _ => {
+            let mut sum = super::input::take::<E::Real>("weight gradient", buffer)?;
+            add(&mut sum)?;
+            E::Real::storage(sum)
+        }
+    };
+    Ok(gradient.finish(sum))
+}

@@ -1,0 +1,113 @@
+//! The plan: how each part of a model is kept for backward. Data, and nothing else.
+//!
+//! A plan names segments by their paths in the model; what it does not name is retained: not recomputed, its state freed
+//! as soon as its own backward is done. It knows no tensors and no layers.
+//!
+//! ```
+//! use memopt_runtime::plan::{Keep, Plan};
+//!
+//! let plan = Plan::new()
+//!     .with("features.0", Keep::Recompute)
+//!     .with("features.1.proj..neuron", Keep::Recompute);     // two fields in one segment
+//! assert_eq!(plan.to_string(), "features.0: gc\nfeatures.1.proj..neuron: gc\n");
+//! assert_eq!(plan, plan.to_string().parse()?);
+//! # Ok::<(), memopt_runtime::Error>(())
+//! ```
+
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+/// How a segment is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Keep {
+    /// Only its compressed input; the rest is computed again in backward.
+    Recompute,
+    /// The same in so many time chunks, the last one first in backward; the states at the borders are kept too. More
+    /// chunks than time steps are as many as those.
+    TimeChunks(usize),
+}
+
+impl std::fmt::Display for Keep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Keep::Recompute => f.write_str("gc"),
+            Keep::TimeChunks(chunks) => write!(f, "tcgc:{chunks}"),
+        }
+    }
+}
+
+impl FromStr for Keep {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "gc" => Ok(Keep::Recompute),
+            other => match other.strip_prefix("tcgc:").map(str::parse) {
+                Some(Ok(chunks)) if chunks > 0 => Ok(Keep::TimeChunks(chunks)),
+                _ => Err(Error::Plan {
+                    what: format!(
+                        "`{other}` is no way to keep a segment; the ways are: gc, tcgc:K (K time chunks, 1 or more)"
+                    ),
+                }),
+            },
+        }
+    }
+}
+
+/// Segments by path. `path.a..b` is the parts from `a` to `b` of the chain at `path` in one segment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Plan {
+    segments: BTreeMap<String, Keep>,
+}
+
+impl Plan {
+    /// Everything is retained.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a segment.
+    pub fn with(mut self, path: impl Into<String>, keep: Keep) -> Self {
+        self.segments.insert(path.into(), keep);
+        self
+    }
+
+    /// The segments, by path.
+    pub fn segments(&self) -> impl Iterator<Item = (&str, Keep)> {
+        self.segments.iter().map(|(path, keep)| (path.as_str(), *keep))
+    }
+
+    /// The segment that begins with the part `name` inside `parent`: the name of its last part, and how it is kept.
+    pub(crate) fn beginning_at(&self, parent: &str, name: &str) -> Option<(&str, Keep)> {
+        let path = if parent.is_empty() { name.to_owned() } else { format!("{parent}.{name}") };
+        if let Some((key, keep)) = self.segments.get_key_value(&path) {
+            return Some((&key[key.len() - name.len()..], *keep));
+        }
+        let range = format!("{path}..");
+        let (key, keep) = self.segments.range(range.clone()..).next()?;
+        key.strip_prefix(&range).map(|last| (last, *keep))
+    }
+}
+
+impl std::fmt::Display for Plan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.segments.iter().try_for_each(|(path, keep)| writeln!(f, "{path}: {keep}"))
+    }
+}
+
+impl FromStr for Plan {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let mut plan = Plan::new();
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let (path, keep) = line
+                .split_once(": ")
+                .ok_or_else(|| Error::Plan { what: format!("`{line}` is not of the form `path: way`") })?;
+            plan = plan.with(path, keep.parse()?);
+        }
+        Ok(plan)
+    }
+}

@@ -1,0 +1,21 @@
+use memopt::module::{Context, Signal};
+use memopt::prelude::*;
+
+#[derive(Clone, Checkpointable)]
+#[checkpoint(forward = "run")]
+struct Layer;
+
+impl Layer {
+    fn run(&self, x: Signal, _: &mut Context) -> memopt::Result<Signal> {
+        Ok(x)
+    }
+}
+
+#[derive(Clone, Checkpointable)]
+#[spatial_split(layer, dropout)]
+struct Block {
+    layer: Layer,
+    dropout: candle_nn::Dropout,
+}
+
+fn main() {}

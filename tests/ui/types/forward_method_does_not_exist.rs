@@ -1,0 +1,7 @@
+use memopt::Checkpointable;
+
+#[derive(Clone, Checkpointable)]
+#[checkpoint(forward = "walk")]
+struct Missing;
+
+fn main() {}
