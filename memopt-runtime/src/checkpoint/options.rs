@@ -48,6 +48,12 @@ impl Options {
         self
     }
 
+    /// The same for a segment with another path.
+    pub(super) fn renamed(mut self, segment: String) -> Self {
+        self.segment = segment;
+        self
+    }
+
     /// The compressor of each of `inputs` inputs.
     pub(super) fn compressors_for(&self, inputs: usize) -> Result<Vec<Arc<dyn SpikeCompressor>>> {
         match &self.compressors {

@@ -6,7 +6,7 @@ use super::time_chunks::in_time_chunks;
 use super::weights::Weights;
 use crate::compress::{Auto, SpikeCompressor};
 use crate::module::{run_plainly, Context, Executor, Form, Signal, Step};
-use crate::plan::{Keep, Plan};
+use crate::plan::{self, Keep, Plan};
 use crate::{Error, Result};
 use candle_core::Tensor;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ impl Executor for Planner {
             let planned = step.name().and_then(|name| self.0.beginning_at(context.path(), name));
             (x, steps) = match planned {
                 None => (step.run(x, context)?, rest),
-                Some((last, keep)) => {
+                Some((last, planned)) => {
                     let end = steps.iter().position(|step| step.name() == Some(last)).ok_or_else(|| {
                         let first = step.name().unwrap_or_default();
                         Error::Plan {
@@ -29,7 +29,7 @@ impl Executor for Planner {
                         }
                     })?;
                     let (segment, rest) = steps.split_at(end + 1);
-                    (segment_of(segment, keep, x, context)?, rest)
+                    (segment_of(segment, planned, x, context)?, rest)
                 }
             };
         }
@@ -38,18 +38,19 @@ impl Executor for Planner {
 }
 
 /// Runs steps as one segment.
-fn segment_of(steps: &[Step], keep: Keep, x: Signal, context: &mut Context) -> Result<Signal> {
-    match keep {
-        Keep::Recompute => recomputed(steps, x, context),
-        Keep::TimeChunks(chunks) => in_time_chunks(steps, chunks, x, context),
+fn segment_of(steps: &[Step], planned: plan::Segment, x: Signal, context: &mut Context) -> Result<Signal> {
+    let compressor = planned.compressor.map_or_else(|| compressor_of(steps), plan::Compressor::build);
+    let options = Options::new(path_of(steps, context.path())).compressor(compressor);
+    match planned.keep {
+        Keep::Recompute => recomputed(steps, options, x, context),
+        Keep::TimeChunks(chunks) => in_time_chunks(steps, chunks, options, x, context),
     }
 }
 
 /// Keeps the compressed input only.
-fn recomputed(steps: &[Step], x: Signal, context: &mut Context) -> Result<Signal> {
+fn recomputed(steps: &[Step], options: Options, x: Signal, context: &mut Context) -> Result<Signal> {
     let form = x.form();
     let inputs = x.into_tensors();
-    let options = Options::new(path_of(steps, context.path())).compressor(compressor_of(steps));
     let segment = Segment::new(&inputs, options)?;
     drop(inputs);
     let (mut first, record) = context.first_pass();
@@ -86,7 +87,7 @@ fn signal(form: &Form, tensors: &[Tensor]) -> Result<Signal> {
 }
 
 /// The path of a segment: that of its only step, or of the first and the name of the last.
-pub(super) fn path_of(steps: &[Step], parent: &str) -> String {
+fn path_of(steps: &[Step], parent: &str) -> String {
     let names: Vec<&str> = steps.iter().filter_map(Step::name).collect();
     let range = match names.as_slice() {
         [] => String::new(),
@@ -100,7 +101,7 @@ pub(super) fn path_of(steps: &[Step], parent: &str) -> String {
 }
 
 /// The compressor declared for the input of the first step, or the smallest exact one.
-pub(super) fn compressor_of(steps: &[Step]) -> Arc<dyn SpikeCompressor> {
+fn compressor_of(steps: &[Step]) -> Arc<dyn SpikeCompressor> {
     match steps.first() {
         Some(Step::Part { compressor: Some(declared), .. }) => declared.clone(),
         _ => Arc::new(Auto),

@@ -10,7 +10,6 @@
 
 use super::leaves::{leaves_of, run_leaves, Leaf};
 use super::options::Options;
-use super::part::{compressor_of, path_of};
 use super::replay::{in_recompute, Kept};
 use super::segment::Segment;
 use super::weights::Weights;
@@ -28,10 +27,11 @@ use std::sync::Arc;
 pub(super) fn in_time_chunks(
     steps: &[Step],
     chunks: usize,
+    options: Options,
     x: Signal,
     context: &mut Context,
 ) -> Result<Signal> {
-    let path = path_of(steps, context.path());
+    let path = options.segment.clone();
     let mut x = x.into_dense(&path)?;
     let leaves = leaves_of(steps);
     let training = context.is_training();
@@ -44,9 +44,11 @@ pub(super) fn in_time_chunks(
     let pieces = one_norm_each(&leaves, training);
     let several = pieces.len() > 1;
     for (index, piece) in pieces.into_iter().enumerate() {
-        let name = if several { format!("{path}[{index}]") } else { path.clone() };
-        let compressor = if index == 0 { compressor_of(steps) } else { Arc::new(crate::compress::Auto) };
-        let options = Options::new(name).compressor(compressor);
+        let options = match (several, index) {
+            (false, _) => options.clone(),
+            (true, 0) => options.clone().renamed(format!("{path}[0]")),
+            (true, index) => Options::new(format!("{path}[{index}]")),
+        };
         x = run(Chunked::new(leaves[piece].to_vec(), chunks, training), options, x, context)?;
     }
     Ok(x.into())

@@ -4,15 +4,21 @@
 //! as soon as its own backward is done. It knows no tensors and no layers.
 //!
 //! ```
-//! use memopt_runtime::plan::{Keep, Plan};
+//! use memopt_runtime::plan::{Compressor, Keep, Plan};
 //!
 //! let plan = Plan::new()
 //!     .with("features.0", Keep::Recompute)
-//!     .with("features.1.proj..neuron", Keep::Recompute);     // two fields in one segment
-//! assert_eq!(plan.to_string(), "features.0: gc\nfeatures.1.proj..neuron: gc\n");
+//!     .with("features.1.proj..neuron", Keep::TimeChunks(2))      // two fields in one segment
+//!     .with("features.2", (Keep::Recompute, Compressor::Bit));
+//! let text = "features.0: gc\nfeatures.1.proj..neuron: tcgc:2\nfeatures.2: gc bit\n";
+//! assert_eq!(plan.to_string(), text);
 //! assert_eq!(plan, plan.to_string().parse()?);
 //! # Ok::<(), memopt_runtime::Error>(())
 //! ```
+
+mod compressor;
+
+pub use compressor::Compressor;
 
 use crate::{Error, Result};
 use std::collections::BTreeMap;
@@ -56,10 +62,51 @@ impl FromStr for Keep {
     }
 }
 
+/// One segment of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// How it is kept.
+    pub keep: Keep,
+    /// How its input is kept; `None`: as declared in the model, else the smallest exact way.
+    pub compressor: Option<Compressor>,
+}
+
+impl From<Keep> for Segment {
+    fn from(keep: Keep) -> Self {
+        Segment { keep, compressor: None }
+    }
+}
+
+impl From<(Keep, Compressor)> for Segment {
+    fn from((keep, compressor): (Keep, Compressor)) -> Self {
+        Segment { keep, compressor: Some(compressor) }
+    }
+}
+
+impl std::fmt::Display for Segment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.keep)?;
+        self.compressor.map_or(Ok(()), |compressor| write!(f, " {compressor}"))
+    }
+}
+
+impl FromStr for Segment {
+    type Err = Error;
+
+    /// The way to keep it, and the compressor of its input after a space, if any: `gc`, `gc bit`, `tcgc:2 null`.
+    fn from_str(text: &str) -> Result<Self> {
+        let (keep, compressor) = match text.split_once(' ') {
+            None => (text, None),
+            Some((keep, compressor)) => (keep, Some(compressor.trim().parse()?)),
+        };
+        Ok(Segment { keep: keep.parse()?, compressor })
+    }
+}
+
 /// Segments by path. `path.a..b` is the parts from `a` to `b` of the chain at `path` in one segment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
-    segments: BTreeMap<String, Keep>,
+    segments: BTreeMap<String, Segment>,
 }
 
 impl Plan {
@@ -69,31 +116,31 @@ impl Plan {
     }
 
     /// Adds a segment.
-    pub fn with(mut self, path: impl Into<String>, keep: Keep) -> Self {
-        self.segments.insert(path.into(), keep);
+    pub fn with(mut self, path: impl Into<String>, segment: impl Into<Segment>) -> Self {
+        self.segments.insert(path.into(), segment.into());
         self
     }
 
     /// The segments, by path.
-    pub fn segments(&self) -> impl Iterator<Item = (&str, Keep)> {
-        self.segments.iter().map(|(path, keep)| (path.as_str(), *keep))
+    pub fn segments(&self) -> impl Iterator<Item = (&str, Segment)> {
+        self.segments.iter().map(|(path, segment)| (path.as_str(), *segment))
     }
 
-    /// The segment that begins with the part `name` inside `parent`: the name of its last part, and how it is kept.
-    pub(crate) fn beginning_at(&self, parent: &str, name: &str) -> Option<(&str, Keep)> {
+    /// The segment that begins with the part `name` inside `parent`, and the name of its last part.
+    pub(crate) fn beginning_at(&self, parent: &str, name: &str) -> Option<(&str, Segment)> {
         let path = if parent.is_empty() { name.to_owned() } else { format!("{parent}.{name}") };
-        if let Some((key, keep)) = self.segments.get_key_value(&path) {
-            return Some((&key[key.len() - name.len()..], *keep));
+        if let Some((key, segment)) = self.segments.get_key_value(&path) {
+            return Some((&key[key.len() - name.len()..], *segment));
         }
         let range = format!("{path}..");
-        let (key, keep) = self.segments.range(range.clone()..).next()?;
-        key.strip_prefix(&range).map(|last| (last, *keep))
+        let (key, segment) = self.segments.range(range.clone()..).next()?;
+        key.strip_prefix(&range).map(|last| (last, *segment))
     }
 }
 
 impl std::fmt::Display for Plan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.segments.iter().try_for_each(|(path, keep)| writeln!(f, "{path}: {keep}"))
+        self.segments.iter().try_for_each(|(path, segment)| writeln!(f, "{path}: {segment}"))
     }
 }
 
@@ -103,10 +150,10 @@ impl FromStr for Plan {
     fn from_str(text: &str) -> Result<Self> {
         let mut plan = Plan::new();
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
-            let (path, keep) = line
+            let (path, segment) = line
                 .split_once(": ")
                 .ok_or_else(|| Error::Plan { what: format!("`{line}` is not of the form `path: way`") })?;
-            plan = plan.with(path, keep.parse()?);
+            plan = plan.with(path, segment.parse::<Segment>()?);
         }
         Ok(plan)
     }
