@@ -16,6 +16,7 @@ pub mod models;
 /// # use memopt::module::{Context, Signal};
 /// # use memopt::parameters::Visitor;
 /// use memopt::prelude::*;
+/// use memopt::Checkpointable;
 /// # #[derive(Clone)] struct Scale(f64);
 /// # impl Parameters for Scale {
 /// #     fn visit_parameters(&self, _: &mut Visitor<'_>) {}
@@ -67,6 +68,7 @@ pub mod models;
 /// # use memopt::parameters::Visitor;
 /// use memopt::module::{Context, Signal};
 /// use memopt::prelude::*;
+/// use memopt::Checkpointable;
 /// # #[derive(Clone)] struct Scale(f64);
 /// # impl Parameters for Scale {
 /// #     fn visit_parameters(&self, _: &mut Visitor<'_>) {}
@@ -116,6 +118,7 @@ pub mod models;
 /// use candle_core::{Device, ModuleT, Tensor};
 /// use memopt::module::{Context, Signal};
 /// use memopt::prelude::*;
+/// use memopt::Checkpointable;
 ///
 /// #[derive(Clone, Checkpointable)]
 /// #[checkpoint(forward = "run")]
