@@ -38,7 +38,7 @@ struct Flags {
     /// Time steps of a sample.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     time_steps: u32,
-    /// plain, gc (inputs as they are), gc-bit, split, tcgc:K (K time chunks), or a JSON file {"features.0": "gc bit", ..}.
+    /// plain, gc (inputs as they are), gc-bit, split, tcgc:K (K time chunks), ccgc:K (K channel chunks), or a JSON file {"features.0": "gc bit", ..}.
     #[arg(long, default_value = "gc-bit")]
     plan: String,
     /// Seed of weights, data and dropout.
@@ -71,7 +71,7 @@ fn plan(name: &str) -> Result<Plan> {
             plan.with(format!("features.{i}.proj_bn"), (Keep::Recompute, input))
                 .with(format!("features.{i}.neuron"), (Keep::Recompute, Compressor::Null))
         }),
-        chunks if chunks.starts_with("tcgc:") => {
+        chunks if chunks.starts_with("tcgc:") || chunks.starts_with("ccgc:") => {
             let keep: Keep = chunks.parse()?;
             every((keep, Compressor::Bit).into()).with("features.0", (keep, Compressor::Null))
         }
@@ -87,7 +87,7 @@ fn plan(name: &str) -> Result<Plan> {
             plan
         }
         other => candle_core::bail!(
-            "`{other}` is no plan; the plans are: plain, gc, gc-bit, split, tcgc:K, or a file that ends in .json"
+            "`{other}` is no plan; the plans are: plain, gc, gc-bit, split, tcgc:K, ccgc:K, or a file that ends in .json"
         ),
     })
 }

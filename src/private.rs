@@ -2,14 +2,16 @@
 
 pub use candle_core::{ModuleT, Result as CandleResult, Tensor};
 pub use memopt_runtime::compress::{Auto, Bit, Byte, Null, Sparse};
+pub use memopt_runtime::module::Part as AnyPart;
 pub use memopt_runtime::module::{
-    Checkpointable, Composition, Context, JoinOp, Signal, TimeChunkable, WindowNorm,
+    ChannelLayer, Checkpointable, Composition, Context, JoinOp, Signal, TimeChunkable, WindowNorm,
 };
 pub use memopt_runtime::parameters::{Parameters, Visitor};
 pub use memopt_runtime::Result;
 
 use memopt_runtime::compress::SpikeCompressor;
 use memopt_runtime::module::{self, Session, Step};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What the macro does with a field that runs: the methods of [`Checkpointable`] and of [`Parameters`] in one trait
@@ -42,6 +44,15 @@ pub trait Part: Sized {
 
     /// [`Checkpointable::composition`].
     fn parts(&self) -> Option<Composition>;
+
+    /// [`Checkpointable::for_channels`].
+    ///
+    /// # Errors
+    /// Those of the part.
+    fn slice(&self, channels: Range<usize>) -> Result<Option<AnyPart>>;
+
+    /// [`Checkpointable::channel_layer`].
+    fn layer(&self) -> Option<&dyn ChannelLayer>;
 
     /// [`Checkpointable::window_norm`].
     fn norm(&self) -> Option<&dyn WindowNorm>;
@@ -77,6 +88,14 @@ impl<M: Checkpointable> Part for M {
 
     fn parts(&self) -> Option<Composition> {
         self.composition()
+    }
+
+    fn slice(&self, channels: Range<usize>) -> Result<Option<AnyPart>> {
+        self.for_channels(channels)
+    }
+
+    fn layer(&self) -> Option<&dyn ChannelLayer> {
+        self.channel_layer()
     }
 
     fn norm(&self) -> Option<&dyn WindowNorm> {

@@ -103,6 +103,8 @@ impl Block {
 
 struct Setup {
     kinds: Vec<Kind>,
+    /// Channels of the blocks.
+    width: usize,
     steps: usize,
     seed: u64,
 }
@@ -130,8 +132,8 @@ impl Setup {
                     Piece::Residual(Residual { first, second, shortcut })
                 }
                 kind => {
-                    let block = Block::new(channels, 3, *kind, self.steps, vb)?;
-                    channels = 3;
+                    let block = Block::new(channels, self.width, *kind, self.steps, vb)?;
+                    channels = self.width;
                     Piece::Block(block)
                 }
             });
@@ -206,7 +208,7 @@ impl Setup {
 
 fn all_kinds() -> Setup {
     let kinds = vec![Kind::Lif, Kind::Dropout, Kind::Plif, Kind::Residual, Kind::ResidualProjected];
-    Setup { kinds, steps: 5, seed: 3 }
+    Setup { kinds, width: 3, steps: 5, seed: 3 }
 }
 
 fn differing(a: &[Vec<u64>], b: &[Vec<u64>]) -> Vec<usize> {
@@ -241,7 +243,7 @@ fn plans_of_every_kind_give_the_same_bits() {
 
 #[test]
 fn states_carried_from_call_to_call_give_the_same_bits() {
-    let setup = Setup { kinds: vec![Kind::Lif, Kind::Plif], steps: 4, seed: 5 };
+    let setup = Setup { kinds: vec![Kind::Lif, Kind::Plif], width: 3, steps: 4, seed: 5 };
     let session = || Session::new(0).carry_states();
     let plain = setup.train(Plan::new(), session(), 2).unwrap();
     for keep in [Keep::Recompute, Keep::TimeChunks(2), Keep::TimeChunks(3)] {
@@ -252,9 +254,41 @@ fn states_carried_from_call_to_call_give_the_same_bits() {
     assert!(!differing(&fresh, &plain).is_empty(), "states make no difference: the test shows nothing");
 }
 
+/// More channels than the convolution computes together, so that they really are cut.
+#[test]
+fn channel_chunks_give_the_same_bits() {
+    let setup = Setup { kinds: vec![Kind::Lif, Kind::Lif], width: 70, steps: 3, seed: 6 };
+    let trained = |plan, carry: bool| {
+        let session = if carry { Session::new(0).carry_states() } else { Session::new(0) };
+        setup.train(plan, session, 2).unwrap()
+    };
+    for carry in [false, true] {
+        let plain = trained(Plan::new(), carry);
+        for chunks in [1, 2, 3, 9] {
+            let ours = trained(setup.plan(Keep::ChannelChunks(chunks)), carry);
+            assert_eq!(differing(&ours, &plain), Vec::<usize>::new(), "ccgc:{chunks}, carried {carry}");
+        }
+        let mixed = Plan::new()
+            .with("pieces.0", Keep::ChannelChunks(2))
+            .with("pieces.1", Keep::TimeChunks(2))
+            .with("pieces", Keep::Recompute);
+        assert_eq!(differing(&trained(mixed, carry), &plain), Vec::<usize>::new(), "inside a segment");
+    }
+}
+
+#[test]
+fn neurons_that_share_a_weight_over_channels_refuse_channel_chunks() {
+    let setup = Setup { kinds: vec![Kind::Plif], width: 3, steps: 2, seed: 1 };
+    let error = setup.train(setup.plan(Keep::ChannelChunks(2)), Session::new(0), 1).unwrap_err();
+    assert!(
+        matches!(error.root(), Error::NotChannelChunkable { what, .. } if what.contains("neuron")),
+        "{error}"
+    );
+}
+
 #[test]
 fn whole_window_parts_refuse_time_chunks() {
-    let setup = Setup { kinds: vec![Kind::Psn], steps: 4, seed: 1 };
+    let setup = Setup { kinds: vec![Kind::Psn], width: 3, steps: 4, seed: 1 };
     setup.train(setup.plan(Keep::Recompute), Session::new(0), 1).unwrap();
     let error = setup.train(setup.plan(Keep::TimeChunks(2)), Session::new(0), 1).unwrap_err();
     assert!(
@@ -278,7 +312,7 @@ fn a_plan_for_another_model_is_refused() {
 #[test]
 fn inputs_of_segments_are_kept_as_bits() {
     // Deeper than the other tests' networks, so that the counts of the last path are this test's.
-    let setup = Setup { kinds: vec![Kind::Lif; 7], steps: 4, seed: 2 };
+    let setup = Setup { kinds: vec![Kind::Lif; 7], width: 3, steps: 4, seed: 2 };
     setup.train(setup.plan(Keep::Recompute), Session::new(0), 2).unwrap();
     let of = |path: &str| counts().into_iter().find(|c| c.segment == path).unwrap();
     assert!(of("pieces.6").encodings.contains_key("bit") || of("pieces.6").encodings.contains_key("sparse"));
@@ -327,7 +361,7 @@ proptest! {
         keeps in prop::collection::vec(keep(), 8),
     ) {
         let all = [Kind::Lif, Kind::Plif, Kind::Residual, Kind::ResidualProjected, Kind::Dropout];
-        let setup = Setup { kinds: kinds.into_iter().map(|k| all[k]).collect(), steps, seed };
+        let setup = Setup { kinds: kinds.into_iter().map(|k| all[k]).collect(), width: 3, steps, seed };
         let plain = setup.train(Plan::new(), Session::new(seed), batch).unwrap();
         let plan = setup.paths().into_iter().zip(keeps).fold(Plan::new(), |plan, (path, keep)| match keep {
             Some(keep) => plan.with(path, keep),

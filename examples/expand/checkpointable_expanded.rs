@@ -254,6 +254,23 @@ where
         }
     }
 
+    fn for_channels(
+        &self,
+        __channels: ::core::ops::Range<::core::primitive::usize>,
+    ) -> ::memopt::__private::Result<::core::option::Option<::memopt::__private::AnyPart>> {
+        match self {
+            Self::Gain(__part) => <Gain as ::memopt::__private::Part>::slice(__part, __channels),
+            Self::List(__part) => <Vec<Gain> as ::memopt::__private::Part>::slice(__part, __channels),
+        }
+    }
+
+    fn channel_layer(&self) -> ::core::option::Option<&dyn ::memopt::__private::ChannelLayer> {
+        match self {
+            Self::Gain(__part) => <Gain as ::memopt::__private::Part>::layer(__part),
+            Self::List(__part) => <Vec<Gain> as ::memopt::__private::Part>::layer(__part),
+        }
+    }
+
     fn window_norm(&self) -> ::core::option::Option<&dyn ::memopt::__private::WindowNorm> {
         match self {
             Self::Gain(__part) => <Gain as ::memopt::__private::Part>::norm(__part),

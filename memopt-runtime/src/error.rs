@@ -255,6 +255,15 @@ pub enum Error {
         part: String,
     },
 
+    /// A segment of channel chunks has layers that cannot be run for some of their channels.
+    #[error("segment `{segment}`: {what}; channel chunks are for a convolution of one group, a batch norm and LIF or IF neurons: recompute it as a whole, or in time chunks")]
+    NotChannelChunkable {
+        /// Path of the segment.
+        segment: String,
+        /// What stands in the way.
+        what: String,
+    },
+
     /// A plan cannot be read, or does not fit the model.
     #[error("plan: {what}")]
     Plan {

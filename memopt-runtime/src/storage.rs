@@ -117,6 +117,64 @@ pub(crate) fn part(storage: &CpuStorage, range: Range<usize>) -> CpuStorage {
     part!(U8 U32 I16 I32 I64 BF16 F16 F32 F64 F8E4M3 F6E2M3 F6E3M2 F4 F8E8M0)
 }
 
+/// An owned copy of a CPU tensor's elements.
+pub(crate) fn owned(tensor: &Tensor) -> Result<CpuStorage> {
+    copy_of(tensor)?.ok_or_else(|| candle_core::Error::Msg("a tensor on the CPU expected".into()))
+}
+
+/// Some channels of `[T, N, C, ...]`, as runs in a row-major buffer.
+pub(crate) struct Channels {
+    /// Elements of one image.
+    image: usize,
+    /// The elements of the channels in an image.
+    run: Range<usize>,
+}
+
+impl Channels {
+    /// `None` if there are not as many.
+    pub(crate) fn of(dims: &[usize], channels: Range<usize>) -> Option<Self> {
+        let plane: usize = dims.get(3..)?.iter().product();
+        let all = *dims.get(2)?;
+        (channels.end <= all)
+            .then(|| Channels { image: all * plane, run: channels.start * plane..channels.end * plane })
+    }
+}
+
+/// A copy of some channels.
+pub(crate) fn gather(storage: &CpuStorage, channels: &Channels) -> CpuStorage {
+    macro_rules! gather {
+        ($($variant:ident)*) => {
+            match storage {
+                $(CpuStorage::$variant(v) => {
+                    let images = v.chunks_exact(channels.image.max(1));
+                    let mut to = Vec::with_capacity(images.len() * channels.run.len());
+                    images.for_each(|image| to.extend_from_slice(&image[channels.run.clone()]));
+                    CpuStorage::$variant(to)
+                })*
+            }
+        };
+    }
+    gather!(U8 U32 I16 I32 I64 BF16 F16 F32 F64 F8E4M3 F6E2M3 F6E3M2 F4 F8E8M0)
+}
+
+/// Writes over some channels.
+pub(crate) fn scatter(storage: &mut CpuStorage, channels: &Channels, from: &CpuStorage) {
+    macro_rules! scatter {
+        ($($variant:ident)*) => {
+            match (storage, from) {
+                $((CpuStorage::$variant(to), CpuStorage::$variant(from)) => {
+                    let images = to.chunks_exact_mut(channels.image.max(1));
+                    for (image, from) in images.zip(from.chunks_exact(channels.run.len().max(1))) {
+                        image[channels.run.clone()].copy_from_slice(from);
+                    }
+                })*
+                _ => {}
+            }
+        };
+    }
+    scatter!(BF16 F16 F32 F64)
+}
+
 /// Adds a tensor's elements at the end; false if it has another dtype, or is not on the CPU.
 pub(crate) fn extend(storage: &mut CpuStorage, tensor: &Tensor) -> Result<bool> {
     each(storage, tensor, &mut |to| to.extend())

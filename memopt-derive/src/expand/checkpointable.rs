@@ -103,6 +103,8 @@ fn delegate(input: &Input, variants: &[Variant]) -> TokenStream {
     };
     let forward = forward(&method("run", quote!(, __x, __context)));
     let composition = composition(&method("parts", TokenStream::new()));
+    let channels = for_channels(&method("slice", quote!(, __channels)));
+    let layer = channel_layer(&method("layer", TokenStream::new()));
     let norm = window_norm(&method("norm", TokenStream::new()));
     let target = target(input).unwrap_or_else(|| is_target(&method("target", TokenStream::new())));
     let chunkable = time_chunkable(&if input.has(TIME_CHUNKS) {
@@ -113,7 +115,7 @@ fn delegate(input: &Input, variants: &[Variant]) -> TokenStream {
     } else {
         method("chunkable", TokenStream::new())
     });
-    quote!(#forward #composition #norm #target #chunkable)
+    quote!(#forward #composition #channels #layer #norm #target #chunkable)
 }
 
 fn forward(body: &TokenStream) -> TokenStream {
@@ -131,6 +133,25 @@ fn forward(body: &TokenStream) -> TokenStream {
 fn composition(body: &TokenStream) -> TokenStream {
     quote! {
         fn composition(&self) -> ::core::option::Option<::memopt::__private::Composition> {
+            #body
+        }
+    }
+}
+
+fn for_channels(body: &TokenStream) -> TokenStream {
+    quote! {
+        fn for_channels(
+            &self,
+            __channels: ::core::ops::Range<::core::primitive::usize>,
+        ) -> ::memopt::__private::Result<::core::option::Option<::memopt::__private::AnyPart>> {
+            #body
+        }
+    }
+}
+
+fn channel_layer(body: &TokenStream) -> TokenStream {
+    quote! {
+        fn channel_layer(&self) -> ::core::option::Option<&dyn ::memopt::__private::ChannelLayer> {
             #body
         }
     }

@@ -74,12 +74,7 @@ where
         segment.run(|x| f(&twin, x))?
     };
     for (_, parameter) in parameters(module) {
-        if !parameter.is_variable() {
-            return Err(segment.captures(parameter.shape().clone(), parameter.dtype()));
-        }
-        if ran.others.iter().all(|v| v.id() != parameter.id()) {
-            ran.others.push(parameter);
-        }
+        segment.add_parameter(&mut ran, parameter)?;
     }
     let module = module.clone();
     segment.seal(ran, move |x| Ok(f(&module, x)?.into_tensors()))

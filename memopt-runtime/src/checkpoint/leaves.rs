@@ -1,8 +1,9 @@
 //! Nested chains as one chain of layers.
 
-use crate::module::{Context, Signal, Step, WindowNorm};
+use crate::module::{ChannelLayer, Context, Signal, Step, WindowNorm};
 use crate::Result;
 use candle_core::Tensor;
+use std::ops::Range;
 
 /// A step at the bottom of nested chains: a layer, or a join.
 #[derive(Debug, Clone)]
@@ -65,6 +66,22 @@ impl Leaf {
             Step::Part { part, .. } => part.window_norm(),
             Step::Join { .. } => None,
         }
+    }
+
+    /// Itself, if it is a layer with weights whose output channels do not depend on each other.
+    pub(super) fn channel_layer(&self) -> Option<&dyn ChannelLayer> {
+        match &self.step {
+            Step::Part { part, .. } => part.channel_layer(),
+            Step::Join { .. } => None,
+        }
+    }
+
+    /// The same for some output channels, if they do not depend on others.
+    pub(super) fn for_channels(&self, channels: Range<usize>) -> Result<Option<Leaf>> {
+        let Step::Part { name, part, .. } = &self.step else { return Ok(None) };
+        let step = |part| Step::Part { name: name.clone(), part, compressor: None };
+        let leaf = |part| Leaf { chains: self.chains.clone(), step: step(part) };
+        Ok(part.for_channels(channels)?.map(leaf))
     }
 
     /// Runs `f` with the context standing at this layer.

@@ -61,6 +61,7 @@
 //!
 //! Inputs and outputs have the order in memory that plain code gives them, since Candle's roundings depend on it.
 
+mod channel_chunks;
 mod closure;
 mod fingerprint;
 mod first_pass;

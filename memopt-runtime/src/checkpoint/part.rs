@@ -1,5 +1,6 @@
 //! Parts of a model as segments.
 
+use super::channel_chunks::in_channel_chunks;
 use super::options::Options;
 use super::segment::Segment;
 use super::time_chunks::in_time_chunks;
@@ -43,6 +44,10 @@ fn segment_of(steps: &[Step], planned: plan::Segment, x: Signal, context: &mut C
     let options = Options::new(path_of(steps, context.path())).compressor(compressor);
     match planned.keep {
         Keep::Recompute => recomputed(steps, options, x, context),
+        Keep::ChannelChunks(chunks) if context.is_training() => {
+            in_channel_chunks(steps, chunks, options, x, context)
+        }
+        Keep::ChannelChunks(_) => recomputed(steps, options, x, context),
         Keep::TimeChunks(chunks) => in_time_chunks(steps, chunks, options, x, context),
     }
 }
@@ -62,12 +67,7 @@ fn recomputed(steps: &[Step], options: Options, x: Signal, context: &mut Context
         Ok(y.into_tensors())
     })?;
     for parameter in steps.iter().flat_map(Step::parameters) {
-        if !parameter.is_variable() {
-            return Err(segment.captures(parameter.shape().clone(), parameter.dtype()));
-        }
-        if ran.others.iter().all(|known| known.id() != parameter.id()) {
-            ran.others.push(parameter);
-        }
+        segment.add_parameter(&mut ran, parameter)?;
     }
     ran.weights = Weights::inside(context.accumulators())?;
     let accumulators = ran.weights.accumulators();

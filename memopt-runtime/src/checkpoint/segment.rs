@@ -32,7 +32,7 @@ pub(super) struct Ran {
     /// The variables that it reached.
     reached: Vec<Tensor>,
     /// Variables that it may have reached where the graph does not show it.
-    pub(super) others: Vec<Tensor>,
+    others: Vec<Tensor>,
     /// When it began.
     since: Age,
     /// Where the layers of the recompute add up the gradients of their weights.
@@ -83,7 +83,18 @@ impl Segment {
         }
     }
 
-    pub(super) fn captures(&self, shape: candle_core::Shape, dtype: candle_core::DType) -> Error {
+    /// Adds a parameter of the code that runs through a detached twin, whose graph does not show it.
+    pub(super) fn add_parameter(&self, ran: &mut Ran, parameter: Tensor) -> Result<()> {
+        if !parameter.is_variable() {
+            return Err(self.captures(parameter.shape().clone(), parameter.dtype()));
+        }
+        if ran.others.iter().all(|known| known.id() != parameter.id()) {
+            ran.others.push(parameter);
+        }
+        Ok(())
+    }
+
+    fn captures(&self, shape: candle_core::Shape, dtype: candle_core::DType) -> Error {
         Error::CapturedActivation { segment: self.options.segment.clone(), shape, dtype }
     }
 

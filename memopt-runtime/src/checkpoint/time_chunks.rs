@@ -11,7 +11,7 @@
 use super::leaves::{leaves_of, run_leaves, Leaf};
 use super::options::Options;
 use super::replay::{in_recompute, Kept};
-use super::segment::Segment;
+use super::segment::{Ran, Segment};
 use super::weights::Weights;
 use super::window::WindowBuffer;
 use crate::autograd::{backward_from, Gradient};
@@ -120,15 +120,7 @@ fn run(chunked: Chunked, options: Options, x: Tensor, context: &mut Context) -> 
         borders = states;
         Ok(y)
     })?;
-    for parameter in chunked.leaves.iter().flat_map(Leaf::parameters) {
-        if !parameter.is_variable() {
-            return Err(segment.captures(parameter.shape().clone(), parameter.dtype()));
-        }
-        if ran.others.iter().all(|known| known.id() != parameter.id()) {
-            ran.others.push(parameter);
-        }
-    }
-    ran.weights = Weights::inside(context.accumulators())?;
+    adopt(&segment, &mut ran, &chunked.leaves, context)?;
     let again = context.recompute(record, ran.weights.accumulators());
     segment.seal_with(ran, move |kept, gradients| {
         let backward = Backward { chunked, borders, context: again, name };
@@ -136,12 +128,21 @@ fn run(chunked: Chunked, options: Options, x: Tensor, context: &mut Context) -> 
     })
 }
 
+/// Adds the parameters of the layers to what a first pass through their twins reached.
+pub(super) fn adopt(segment: &Segment, ran: &mut Ran, leaves: &[Leaf], context: &Context) -> Result<()> {
+    for parameter in leaves.iter().flat_map(Leaf::parameters) {
+        segment.add_parameter(ran, parameter)?;
+    }
+    ran.weights = Weights::inside(context.accumulators())?;
+    Ok(())
+}
+
 /// The output over the window, and the states at the borders.
 fn first_pass(chunked: &Chunked, x: &Tensor, first: &Context, outer: &Context) -> Result<(Tensor, Borders)> {
     let steps = x.dim(0)?;
     let ranges = chunked.ranges(steps);
     let carried = outer.carried_states();
-    let states = Arc::new(Mutex::new(carried.as_ref().map_or_else(States::default, |s| s.lock().clone())));
+    let states = Arc::new(Mutex::new(first.states_to_begin_with()));
     let mut borders = vec![States::default(); ranges.len()];
     let stage =
         |leaves: &[Leaf], input: &mut dyn FnMut(Range<usize>) -> Result<Tensor>, borders: &mut Borders| {

@@ -1,11 +1,14 @@
 //! What every layer and every model is.
 
+use super::channels::ChannelLayer;
 use super::composition::Composition;
 use super::context::Context;
+use super::part::Part;
 use super::signal::Signal;
 use super::window_norm::WindowNorm;
 use crate::parameters::Parameters;
 use crate::Result;
+use std::ops::Range;
 
 /// A layer or a model that can be run in parts, and whose parts can be run again.
 ///
@@ -33,6 +36,21 @@ pub trait Checkpointable: Parameters + Send + Sync + 'static {
     /// Whether it is marked as a layer-like block that makes a good segment: `#[checkpoint(segment)]`.
     fn is_target(&self) -> bool {
         false
+    }
+
+    /// The layer for some of its output channels, if they do not depend on others: those of `[T, N, C, ...]`, for a layer
+    /// with weights and for one that works on each element or channel by itself.
+    ///
+    /// # Errors
+    /// If there are not as many channels.
+    fn for_channels(&self, channels: Range<usize>) -> Result<Option<Part>> {
+        let _ = channels;
+        Ok(None)
+    }
+
+    /// Itself, if it is a layer with weights whose output channels do not depend on each other.
+    fn channel_layer(&self) -> Option<&dyn ChannelLayer> {
+        None
     }
 
     /// Its pieces, if it is a norm whose statistics are taken over the whole window.

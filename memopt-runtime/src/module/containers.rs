@@ -1,11 +1,14 @@
 //! Lists, tuples, options and boxes of modules are modules: one item after the other.
 
+use super::channels::ChannelLayer;
 use super::checkpointable::Checkpointable;
 use super::composition::Composition;
 use super::context::Context;
+use super::part::Part;
 use super::signal::Signal;
 use super::window_norm::WindowNorm;
 use crate::Result;
+use std::ops::Range;
 
 /// Items one after the other, named by their index.
 fn chain<'a, M: Checkpointable>(items: impl IntoIterator<Item = &'a M>) -> Composition {
@@ -47,6 +50,14 @@ impl<M: Checkpointable> Checkpointable for Option<M> {
             Some(module) => module.composition(),
             None => Some(Composition::new()),
         }
+    }
+
+    fn for_channels(&self, channels: Range<usize>) -> Result<Option<Part>> {
+        self.as_ref().map_or(Ok(None), |module| module.for_channels(channels))
+    }
+
+    fn channel_layer(&self) -> Option<&dyn ChannelLayer> {
+        self.as_ref().and_then(M::channel_layer)
     }
 
     fn window_norm(&self) -> Option<&dyn WindowNorm> {

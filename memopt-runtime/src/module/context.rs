@@ -115,6 +115,21 @@ impl Context {
         Context { start, states: Carried::Chunks(states), executor: None, ..self.clone() }
     }
 
+    /// The states that a segment of chunks begins with: what its first pass recorded, else what is carried from call to
+    /// call, which is recorded.
+    pub(crate) fn states_to_begin_with(&self) -> States {
+        let carried = self.carried_states().map(|states| states.lock().clone()).unwrap_or_default();
+        match &self.record {
+            None => carried,
+            Some(record) => {
+                let mut record = record.lock();
+                let recorded = std::mem::replace(&mut record.initial, carried);
+                record.initial.extend(&recorded);
+                record.initial.clone()
+            }
+        }
+    }
+
     /// The states that are carried from call to call, as they are now.
     pub(crate) fn carried_states(&self) -> Option<Arc<Mutex<States>>> {
         match &self.states {

@@ -11,6 +11,7 @@
 //! time chunks share ([`Context::weight`]). That is what makes every plan give the same bits.
 
 mod accumulators;
+mod channels;
 mod checkpointable;
 mod composition;
 mod containers;
@@ -27,6 +28,8 @@ mod weight;
 mod window_norm;
 
 pub use accumulators::Accumulators;
+pub(crate) use channels::rows;
+pub use channels::ChannelLayer;
 pub use checkpointable::Checkpointable;
 pub(crate) use composition::run_plainly;
 pub use composition::{Composition, Step};

@@ -1,5 +1,6 @@
 //! A handle to any part of a model.
 
+use super::channels::ChannelLayer;
 use super::checkpointable::Checkpointable;
 use super::composition::Composition;
 use super::context::Context;
@@ -8,6 +9,7 @@ use super::window_norm::WindowNorm;
 use crate::parameters::{parameters, Parameters};
 use crate::Result;
 use candle_core::Tensor;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A part of a model, whatever its type; cheap to clone.
@@ -43,6 +45,19 @@ impl Part {
         self.0.composition()
     }
 
+    /// The same for some of its output channels, if they do not depend on others.
+    ///
+    /// # Errors
+    /// If there are not as many channels.
+    pub fn for_channels(&self, channels: Range<usize>) -> Result<Option<Part>> {
+        self.0.for_channels(channels)
+    }
+
+    /// Itself, if it is a layer with weights whose output channels do not depend on each other.
+    pub fn channel_layer(&self) -> Option<&dyn ChannelLayer> {
+        self.0.channel_layer()
+    }
+
     /// Its pieces, if it is a norm over the whole window.
     pub fn window_norm(&self) -> Option<&dyn WindowNorm> {
         self.0.window_norm()
@@ -76,6 +91,8 @@ trait Erased: Send + Sync {
     fn detached(&self) -> Part;
     fn parameters(&self) -> Vec<(String, Tensor)>;
     fn composition(&self) -> Option<Composition>;
+    fn for_channels(&self, channels: Range<usize>) -> Result<Option<Part>>;
+    fn channel_layer(&self) -> Option<&dyn ChannelLayer>;
     fn window_norm(&self) -> Option<&dyn WindowNorm>;
     fn is_target(&self) -> bool;
     fn is_time_chunkable(&self) -> bool;
@@ -97,6 +114,14 @@ impl<M: Checkpointable> Erased for M {
 
     fn composition(&self) -> Option<Composition> {
         Checkpointable::composition(self)
+    }
+
+    fn for_channels(&self, channels: Range<usize>) -> Result<Option<Part>> {
+        Checkpointable::for_channels(self, channels)
+    }
+
+    fn channel_layer(&self) -> Option<&dyn ChannelLayer> {
+        Checkpointable::channel_layer(self)
     }
 
     fn window_norm(&self) -> Option<&dyn WindowNorm> {

@@ -33,6 +33,9 @@ pub enum Keep {
     /// The same in so many time chunks, the last one first in backward; the states at the borders are kept too. More
     /// chunks than time steps are as many as those.
     TimeChunks(usize),
+    /// The same in so many groups of output channels over the whole window: for a convolution, a norm and neurons that
+    /// work each by itself. No states are kept.
+    ChannelChunks(usize),
 }
 
 impl std::fmt::Display for Keep {
@@ -40,6 +43,7 @@ impl std::fmt::Display for Keep {
         match self {
             Keep::Recompute => f.write_str("gc"),
             Keep::TimeChunks(chunks) => write!(f, "tcgc:{chunks}"),
+            Keep::ChannelChunks(chunks) => write!(f, "ccgc:{chunks}"),
         }
     }
 }
@@ -50,14 +54,19 @@ impl FromStr for Keep {
     fn from_str(text: &str) -> Result<Self> {
         match text {
             "gc" => Ok(Keep::Recompute),
-            other => match other.strip_prefix("tcgc:").map(str::parse) {
-                Some(Ok(chunks)) if chunks > 0 => Ok(Keep::TimeChunks(chunks)),
-                _ => Err(Error::Plan {
-                    what: format!(
-                        "`{other}` is no way to keep a segment; the ways are: gc, tcgc:K (K time chunks, 1 or more)"
-                    ),
-                }),
-            },
+            other => {
+                let (kind, chunks) = other.split_once(':').unwrap_or((other, ""));
+                match (kind, chunks.parse()) {
+                    ("tcgc", Ok(chunks)) if chunks > 0 => Ok(Keep::TimeChunks(chunks)),
+                    ("ccgc", Ok(chunks)) if chunks > 0 => Ok(Keep::ChannelChunks(chunks)),
+                    _ => Err(Error::Plan {
+                        what: format!(
+                            "`{other}` is no way to keep a segment; the ways are: gc, tcgc:K and ccgc:K (K time or channel \
+                             chunks, 1 or more)"
+                        ),
+                    }),
+                }
+            }
         }
     }
 }

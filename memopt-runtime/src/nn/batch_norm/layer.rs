@@ -2,13 +2,14 @@
 
 use super::{running, BatchNorm};
 use crate::autograd::Gradient;
-use crate::module::{Checkpointable, Context, NormStatistics, NormSums, Signal, WindowNorm};
+use crate::module::{rows, Checkpointable, Context, NormStatistics, NormSums, Part, Signal, WindowNorm};
 use crate::nn::element::{with_element, Element};
 use crate::nn::function::function;
 use crate::nn::input::{take, wrong, Input};
 use crate::parameters::Parameters;
 use crate::{storage, Result};
 use candle_core::{CpuStorage, Tensor};
+use std::ops::Range;
 use std::sync::Arc;
 
 impl BatchNorm {
@@ -71,6 +72,17 @@ impl BatchNorm {
 
 #[diagnostic::do_not_recommend]
 impl Checkpointable for BatchNorm {
+    fn for_channels(&self, channels: Range<usize>) -> Result<Option<Part>> {
+        let affine = match &self.affine {
+            Some(affine) => Some(super::Affine {
+                weight: rows(&affine.weight, &channels)?,
+                bias: rows(&affine.bias, &channels)?,
+            }),
+            None => None,
+        };
+        Ok(Some(Part::of(&BatchNorm { affine, channels: channels.len(), ..self.clone() })))
+    }
+
     fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
         let training = context.is_training();
         let x = Input::new(x, context)?;

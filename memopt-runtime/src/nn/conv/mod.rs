@@ -10,14 +10,17 @@ pub use config::{Conv1dConfig, Conv2dConfig, ConvConfig, Sizes};
 
 use super::element::{with_element, Element};
 use super::function::{function, gradient};
-use super::input::{contiguous, read, read_reals, reals, same_dtype, wrong, Input};
+use super::input::{contiguous, read, read_reals, reals, same_dtype, take, wrong, Input};
+use super::product::OUTPUT_GROUP;
 use super::reduce::{accumulate, add_bias_gradient, Planes};
-use crate::module::{Checkpointable, Context, Signal};
+use crate::autograd::Gradient;
+use crate::module::{rows, ChannelLayer, Checkpointable, Context, Part, Signal, WeightGradient};
 use crate::parameters::{Parameters, Visitor};
 use crate::Result;
-use candle_core::Tensor;
+use candle_core::{CpuStorage, Shape, Tensor};
 use candle_nn::{Init, VarBuilder};
 use geometry::Geometry;
+use std::ops::Range;
 
 /// `y[o, p] = bias[o] + sum over c, q of weight[o, c, q] x[c, stride p + dilation q - padding]`
 ///
@@ -143,6 +146,18 @@ impl<const D: usize> Parameters for Conv<D> {
 
 #[diagnostic::do_not_recommend]
 impl<const D: usize> Checkpointable for Conv<D> {
+    fn for_channels(&self, channels: Range<usize>) -> Result<Option<Part>> {
+        if self.config.groups != 1 {
+            return Ok(None);
+        }
+        let bias = self.bias.as_ref().map(|bias| rows(bias, &channels)).transpose()?;
+        Ok(Some(Part::of(&Conv { weight: rows(&self.weight, &channels)?, bias, config: self.config })))
+    }
+
+    fn channel_layer(&self) -> Option<&dyn ChannelLayer> {
+        (self.config.groups == 1).then_some(self)
+    }
+
     fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
         let x = Input::new(x, context)?;
         let part = context.path().to_owned();
@@ -178,32 +193,90 @@ impl<const D: usize> Conv<D> {
             })
         })?;
 
-        let (wants_input, input_shape) = (x.edge.is_tracked(), x.values.shape().clone());
         let mut edges = vec![x.edge, weight_edge];
+        let wants_input = edges[0].is_tracked();
         let bias_gradient = bias.map(|(_, edge, gradient)| {
             edges.push(edge);
             gradient
         });
+        let input_shape = x.values.shape().clone();
+        let back = Back { part: part.clone(), geometry, planes, weight, weight_gradient, bias_gradient };
         // Only the weight's gradient needs the input.
-        let x = weight_gradient.is_wanted().then_some(x.values);
-        function(&part.clone(), edges, y, shape, move |dy: Vec<E>| {
-            let mut answers = vec![None, None];
-            if let Some(gradient) = bias_gradient {
-                answers.push(accumulate::<E>(&gradient, |to| {
-                    add_bias_gradient(planes, &dy, to);
-                    Ok(())
-                })?);
-            }
-            if let Some(x) = x {
-                answers[1] = accumulate::<E>(&weight_gradient, |to| {
-                    read::<E, _>(&part, &x, |x| kernels::add_weight_gradient(&geometry, x, &dy, to))
-                })?;
-            }
-            if wants_input {
-                let dx = read_reals::<E, _>(&part, &weight, |w| kernels::input_gradient(&geometry, w, dy))?;
-                answers[0] = gradient(dx, input_shape);
-            }
-            Ok(answers)
-        })
+        let x = back.weight_gradient.is_wanted().then_some(x.values);
+        function(&part, edges, y, shape, move |dy: Vec<E>| back.run(x.as_ref(), wants_input, input_shape, dy))
+    }
+}
+
+/// What the backward of a convolution needs, but for its input.
+struct Back {
+    part: String,
+    geometry: Geometry,
+    planes: Planes,
+    weight: Tensor,
+    weight_gradient: WeightGradient,
+    bias_gradient: Option<WeightGradient>,
+}
+
+impl Back {
+    /// The gradients of the input, the weight and, if there is one, the bias.
+    fn run<E: Element>(
+        &self,
+        x: Option<&Tensor>,
+        wants_input: bool,
+        input_shape: Shape,
+        dy: Vec<E>,
+    ) -> Result<Vec<Option<Gradient>>> {
+        let mut answers = vec![None, None];
+        if let Some(gradient) = &self.bias_gradient {
+            answers.push(accumulate::<E>(gradient, |to| {
+                add_bias_gradient(self.planes, &dy, to);
+                Ok(())
+            })?);
+        }
+        if let Some(x) = x {
+            answers[1] = accumulate::<E>(&self.weight_gradient, |to| {
+                read::<E, _>(&self.part, x, |x| kernels::add_weight_gradient(&self.geometry, x, &dy, to))
+            })?;
+        }
+        if wants_input {
+            let dx = read_reals::<E, _>(&self.part, &self.weight, |w| {
+                kernels::input_gradient(&self.geometry, w, dy)
+            })?;
+            answers[0] = gradient(dx, input_shape);
+        }
+        Ok(answers)
+    }
+}
+
+impl<const D: usize> ChannelLayer for Conv<D> {
+    fn channels(&self) -> usize {
+        self.weight.dims().first().copied().unwrap_or_default()
+    }
+
+    fn group(&self) -> usize {
+        OUTPUT_GROUP
+    }
+
+    fn back(
+        &self,
+        x: &Tensor,
+        dy: CpuStorage,
+        wants_input: bool,
+        context: &Context,
+    ) -> Result<Option<Gradient>> {
+        let part = context.path().to_owned();
+        let geometry = self.geometry(&part, x)?;
+        let channels = geometry.groups * geometry.outputs;
+        let planes =
+            Planes { steps: x.dims()[0], images: x.dims()[1], channels, size: geometry.output_plane() };
+        let (weight, _, weight_gradient) = context.weight("weight", &self.weight).into_parts();
+        let weight = contiguous(&part, &weight)?;
+        let bias_gradient = self.bias.as_ref().map(|bias| context.weight("bias", bias).into_parts().2);
+        let back = Back { part, geometry, planes, weight, weight_gradient, bias_gradient };
+        let read = back.weight_gradient.is_wanted().then_some(x);
+        let answers = with_element!(&back.part, x.dtype(), E => {
+            back.run(read, wants_input, x.shape().clone(), take::<E>(&back.part, dy)?)
+        })?;
+        Ok(answers.into_iter().next().flatten())
     }
 }

@@ -4,10 +4,11 @@ use super::charge::Charge;
 use super::firing::{firing_options, Firing};
 use super::name_of;
 use super::window::Window;
-use crate::module::{Checkpointable, Context, Signal};
+use crate::module::{Checkpointable, Context, Part, Signal};
 use crate::parameters::{Parameters, Visitor};
 use crate::Result;
 use candle_core::Tensor;
+use std::ops::Range;
 
 /// Integrate-and-fire: nothing leaks.
 ///
@@ -71,6 +72,11 @@ impl If {
 
 #[diagnostic::do_not_recommend]
 impl Checkpointable for If {
+    /// Each neuron works by itself.
+    fn for_channels(&self, _: Range<usize>) -> Result<Option<Part>> {
+        Ok(Some(Part::of(self)))
+    }
+
     fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
         let part = name_of(context, "If");
         let v = context.initial_state();

@@ -4,11 +4,12 @@ use super::charge::Charge;
 use super::firing::{firing_options, Firing};
 use super::name_of;
 use super::window::Window;
-use crate::module::{Checkpointable, Context, Signal};
+use crate::module::{Checkpointable, Context, Part, Signal};
 use crate::nn::real::misfit;
 use crate::parameters::{Parameters, Visitor};
 use crate::Result;
 use candle_core::Tensor;
+use std::ops::Range;
 
 /// Leaky integrate-and-fire:
 ///
@@ -96,6 +97,11 @@ impl Lif {
 
 #[diagnostic::do_not_recommend]
 impl Checkpointable for Lif {
+    /// Each neuron works by itself.
+    fn for_channels(&self, _: Range<usize>) -> Result<Option<Part>> {
+        Ok(Some(Part::of(self)))
+    }
+
     fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
         let part = name_of(context, "Lif");
         let v = context.initial_state();

@@ -1,0 +1,228 @@
+//! Segments that are recomputed and gone back through in groups of output channels, exactly.
+//!
+//! For layers F (a pool, say), a convolution, a norm over the window, and neurons that work each by itself.
+//! Statistics and neurons are by channel, so that the recompute of a group of channels over the whole window finishes the
+//! neurons' backward, the norm's two sums and the norm's backward for them in one pass: no states at borders, and no
+//! second pass. The gradient at the convolution's output takes the place of the incoming one, group by group; then one
+//! backward of the convolution, and of F.
+
+use super::leaves::{leaves_of, run_leaves, Leaf};
+use super::options::Options;
+use super::replay::{in_recompute, Kept};
+use super::segment::Segment;
+use super::time_chunks::adopt;
+use crate::autograd::{backward_from, Gradient};
+use crate::module::{ChannelLayer, Context, NormStatistics, NormSums, Signal, States, Step, WindowNorm};
+use crate::panics::caught;
+use crate::storage::{self, Channels};
+use crate::{memory, Error, Phase, Result};
+use candle_core::{CpuStorage, Tensor, Var};
+use parking_lot::Mutex;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Runs steps as a segment of `chunks` groups of channels. In evaluation, whose norm is no sum over the window, they are
+/// recomputed as a whole.
+pub(super) fn in_channel_chunks(
+    steps: &[Step],
+    chunks: usize,
+    options: Options,
+    x: Signal,
+    context: &mut Context,
+) -> Result<Signal> {
+    let name = options.segment.clone();
+    let x = x.into_dense(&name)?;
+    let sliced = Sliced::of(leaves_of(steps), chunks, &name)?;
+    let segment = Segment::new(&[&x], options)?;
+    drop(x);
+    let (first, record) = context.first_pass();
+    let twin: Vec<Leaf> = sliced.leaves.iter().map(Leaf::detached).collect();
+    let mut ran = segment.run(|x| -> candle_core::Result<Tensor> {
+        Ok(run_leaves(&twin, x[0].clone(), &mut first.clone())?)
+    })?;
+    adopt(&segment, &mut ran, &sliced.leaves, context)?;
+    let again = context.recompute(record, ran.weights.accumulators());
+    let y: Tensor = segment
+        .seal_with(ran, move |kept, gradients| Backward { sliced, context: again }.run(kept, gradients))?;
+    Ok(y.into())
+}
+
+/// The layers of such a segment: F, a layer with weights, a norm, neurons.
+struct Sliced {
+    leaves: Vec<Leaf>,
+    /// Which is the layer with weights; the norm follows it.
+    layer: usize,
+    chunks: usize,
+}
+
+impl Sliced {
+    fn of(leaves: Vec<Leaf>, chunks: usize, segment: &str) -> Result<Self> {
+        let wrong =
+            |what: &str| Error::NotChannelChunkable { segment: segment.to_owned(), what: what.to_owned() };
+        let layer = leaves
+            .windows(2)
+            .position(|pair| pair[0].channel_layer().is_some() && pair[1].window_norm().is_some())
+            .ok_or_else(|| wrong("it has no convolution of one group with a norm behind it"))?;
+        for leaf in &leaves[layer + 2..] {
+            if leaf.for_channels(0..1)?.is_none() {
+                return Err(wrong(&format!("`{}` needs all channels at once", leaf.path())));
+            }
+        }
+        if leaves[..layer].iter().any(|leaf| leaf.window_norm().is_some()) {
+            return Err(wrong("it has several norms over the window; split in space first"));
+        }
+        Ok(Sliced { leaves, layer, chunks })
+    }
+
+    fn before(&self) -> &[Leaf] {
+        &self.leaves[..self.layer]
+    }
+
+    /// The layer with weights, and the norm.
+    fn middle(&self) -> Option<(&Leaf, &dyn ChannelLayer, &Leaf, &dyn WindowNorm)> {
+        let (layer, norm) = (self.leaves.get(self.layer)?, self.leaves.get(self.layer + 1)?);
+        Some((layer, layer.channel_layer()?, norm, norm.window_norm()?))
+    }
+
+    /// The groups of channels: as equal as can be, and begun where the layer's own groups begin.
+    fn ranges(&self, layer: &dyn ChannelLayer) -> Vec<Range<usize>> {
+        let (channels, group) = (layer.channels(), layer.group().max(1));
+        let groups = channels.div_ceil(group);
+        let chunks = self.chunks.clamp(1, groups.max(1));
+        let border = |i: usize| (i * groups / chunks * group).min(channels);
+        (0..chunks).map(|i| border(i)..border(i + 1)).collect()
+    }
+
+    /// The layers from the one with weights on, for some channels, detached but for the neurons.
+    fn for_channels(&self, range: &Range<usize>) -> Result<Vec<Leaf>> {
+        let sliced = self.leaves[self.layer..].iter().map(|leaf| leaf.for_channels(range.clone()));
+        sliced.map(|leaf| leaf?.ok_or_else(lost)).collect()
+    }
+}
+
+fn lost() -> Error {
+    candle_core::Error::Msg("a layer lost its channels".into()).into()
+}
+
+/// The recompute and the way back.
+struct Backward {
+    sliced: Sliced,
+    context: Context,
+}
+
+impl Backward {
+    fn run(self, kept: Kept, mut gradients: Vec<Option<Gradient>>) -> Result<Vec<Option<Gradient>>> {
+        let Kept { segment, packed, tracked, variables, fingerprint, held, weights, .. } = kept;
+        fingerprint.check_variables(&segment)?;
+        let Some(gradient) = gradients.pop().flatten() else {
+            return Ok(std::iter::repeat_with(|| None).take(1 + variables.len()).collect());
+        };
+        let x =
+            in_recompute(&segment, || packed.first().map_or_else(|| Err(lost()), |packed| packed.unpack()))?;
+        drop((packed, held));
+        let is_tracked = tracked.first() == Some(&true);
+        let (dx, mut store) = caught(&segment, Phase::Backward, || self.back(x, gradient, is_tracked))
+            .map_err(|e| e.in_segment(&segment, Phase::Backward))?;
+        let mut answers = vec![dx];
+        for variable in &variables {
+            answers.push(weights.gradient(variable, store.remove(variable).map(Gradient::from))?);
+        }
+        drop(fingerprint);
+        memory::mark_with(|| format!("{segment}: backward"));
+        Ok(answers)
+    }
+
+    /// The gradient of the input, and what the layers F have in the graph.
+    fn back(
+        &self,
+        x: Tensor,
+        gradient: Gradient,
+        is_tracked: bool,
+    ) -> Result<(Option<Gradient>, candle_core::backprop::GradStore)> {
+        let (layer_leaf, layer, norm_leaf, norm) = self.sliced.middle().ok_or_else(lost)?;
+        let input = if is_tracked { Var::from_tensor(&x)?.into_inner() } else { x };
+        let features = run_leaves(self.sliced.before(), input.clone(), &mut self.context.clone())?;
+        let values = features.detach().contiguous()?;
+        let at_output = self.through_channels(&values, gradient, layer, norm_leaf, norm)?;
+        let wants_input = features.track_op();
+        let at_features = layer_leaf
+            .at(&mut self.context.clone(), |context| layer.back(&values, at_output, wants_input, context))?;
+        drop(values);
+        let mut store = match at_features {
+            Some(gradient) => backward_from(vec![(features, gradient)])?,
+            None => Default::default(),
+        };
+        let dx = if is_tracked { store.remove(&input).map(|dx| Gradient::from(dx.detach())) } else { None };
+        Ok((dx, store))
+    }
+
+    /// The gradient at the output of the layer with weights, in the place of the incoming one.
+    fn through_channels(
+        &self,
+        features: &Tensor,
+        gradient: Gradient,
+        layer: &dyn ChannelLayer,
+        norm_leaf: &Leaf,
+        norm: &dyn WindowNorm,
+    ) -> Result<CpuStorage> {
+        let shape = gradient.shape().clone();
+        let mut window = gradient.into_storage()?;
+        let mut at_norm = self.context.clone();
+        let (statistics, _) =
+            norm_leaf.at(&mut at_norm, |context| context.statistics(|| Ok(norm.no_statistics())))?;
+        let mut sums = NormSums { dy: Vec::new(), dy_normalized: Vec::new() };
+        for range in self.sliced.ranges(layer) {
+            let channels = Channels::of(shape.dims(), range.clone()).ok_or_else(lost)?;
+            let slice = self.sliced.for_channels(&range)?;
+            let (with_weights, neurons) = slice.split_at(2);
+            let Some((producer, norm)) =
+                with_weights.first().zip(with_weights.get(1).and_then(Leaf::window_norm))
+            else {
+                return Err(lost());
+            };
+            let statistics = NormStatistics {
+                mean: statistics.mean[range.clone()].to_vec(),
+                squares: statistics.squares[range.clone()].to_vec(),
+                count: statistics.count,
+            };
+            let twin = [producer.detached()];
+            let z = run_leaves(&twin, features.clone(), &mut self.context.clone())?.contiguous()?;
+            let normalized = norm.normalize(storage::owned(&z)?, z.dims(), &statistics)?;
+            let n = storage::into_tensor(normalized, z.shape(), true);
+            let states = Arc::new(Mutex::new(self.states_of(&range)?));
+            let y = run_leaves(neurons, n.clone(), &mut self.context.chunk(0, states))?;
+            let part = Gradient::new(storage::gather(&window, &channels), y.shape());
+            let mut store = backward_from(vec![(y, part)])?;
+            let dn = match store.remove(&n) {
+                Some(dn) => Gradient::from(dn.detach()).into_storage()?,
+                None => Gradient::from(n.zeros_like()?).into_storage()?,
+            };
+            drop((store, n));
+            let mut of_slice = norm.no_sums();
+            norm.add_sums(&mut of_slice, &z, &dn, &statistics)?;
+            let dz = norm.input_gradient(&z, dn, &statistics, &of_slice)?;
+            storage::scatter(&mut window, &channels, &dz);
+            sums.dy.extend(of_slice.dy);
+            sums.dy_normalized.extend(of_slice.dy_normalized);
+        }
+        let gradients: Vec<_> = norm_leaf.at(&mut at_norm, |context| {
+            norm.weights(context).into_iter().map(|weight| weight.into_parts().2).collect()
+        });
+        norm.parameter_gradients(&[sums], &gradients)?;
+        Ok(window)
+    }
+
+    /// The states that the neurons began with, for some channels.
+    fn states_of(&self, range: &Range<usize>) -> Result<States> {
+        let mut states = States::default();
+        for leaf in &self.sliced.leaves[self.sliced.layer + 2..] {
+            let found = leaf.at(&mut self.context.clone(), |context| {
+                context.initial_state().map(|state| (context.path().to_owned(), state))
+            });
+            if let Some((path, state)) = found {
+                states.set(&path, state.narrow(1, range.start, range.len())?.contiguous()?);
+            }
+        }
+        Ok(states)
+    }
+}
