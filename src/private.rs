@@ -138,9 +138,13 @@ pub fn run_method<M>(model: &M, method: Forward<M>, x: Signal, context: &mut Con
 /// # Errors
 /// Those of the parts, and if the output is not one tensor.
 pub fn forward_t<M: Checkpointable>(model: &M, xs: &Tensor, train: bool) -> CandleResult<Tensor> {
+    let name = std::any::type_name::<M>();
+    if train && memopt_runtime::checkpoint::is_inside_segment() {
+        return Err(memopt_runtime::Error::TrainedInsideSegment { model: name }.into());
+    }
     let session = Session::of_process();
     let mut context = if train { Context::training(session) } else { Context::evaluation(session) };
-    Ok(model.forward(xs.into(), &mut context)?.into_dense(std::any::type_name::<M>())?)
+    Ok(model.forward(xs.into(), &mut context)?.into_dense(name)?)
 }
 
 /// A method of a model that joins branches.

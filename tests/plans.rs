@@ -254,6 +254,191 @@ fn states_carried_from_call_to_call_give_the_same_bits() {
     assert!(!differing(&fresh, &plain).is_empty(), "states make no difference: the test shows nothing");
 }
 
+/// A neuron before the norm, several norms, layers without one: where the window is cut must not show.
+#[derive(Clone, Checkpointable)]
+#[spatial_split(lif, conv, bn, plif, conv2, bn2, lif2, flatten, head)]
+struct PreActivation {
+    lif: Lif,
+    conv: Conv2d,
+    bn: BatchNorm2d,
+    plif: Plif,
+    conv2: Conv2d,
+    bn2: BatchNorm2d,
+    lif2: Lif,
+    flatten: Flatten,
+    head: Linear,
+}
+
+#[derive(Clone, Checkpointable)]
+#[spatial_split(body)]
+struct Around<M> {
+    body: M,
+}
+
+fn pre_activation(vb: VarBuilder) -> memopt::Result<PreActivation> {
+    let conv = |name: &str| Conv2d::new(2, 2, 3, Conv2dConfig::default().padding(1), vb.pp(name));
+    let bn = |name: &str| BatchNorm2d::new(2, BatchNormConfig::default(), vb.pp(name));
+    Ok(PreActivation {
+        lif: Lif::new(2.)?.v_threshold(0.4),
+        conv: conv("conv")?,
+        bn: bn("bn")?,
+        plif: Plif::from_builder(2., vb.pp("plif"))?,
+        conv2: conv("conv2")?,
+        bn2: bn("bn2")?,
+        lif2: Lif::new(2.)?.v_threshold(0.4),
+        flatten: Flatten,
+        head: Linear::new(2 * 16, 3, LinearConfig::default(), vb.pp("head"))?,
+    })
+}
+
+/// Losses, gradients and variables of three steps, on a tracked input that repeats the same image at every step.
+fn train_steps<M: Checkpointable>(
+    build: impl Fn(VarBuilder) -> memopt::Result<M>,
+    plan: Plan,
+    session: Session,
+    steps: usize,
+) -> memopt::Result<Vec<Vec<u64>>> {
+    let variables = VarMap::new();
+    let body = build(seeded(&variables, 3, DType::F32, CPU))?;
+    let net = Planned::new(Around { body }, plan, session)?;
+    let mut named: Vec<(String, Var)> = variables.data().lock().unwrap().clone().into_iter().collect();
+    named.sort_by(|a, b| a.0.cmp(&b.0));
+    let input = Var::from_tensor(&(Values::new(9).tensor(&[2, 2, 4, 4], DType::F32)? * 2.)?)?;
+    let mut record = Vec::new();
+    for _ in 0..3 {
+        let x = input.unsqueeze(0)?.broadcast_as((steps, 2, 2, 4, 4))?;
+        let loss = net.forward_t(&x, true)?.sqr()?.mean_all()?;
+        let gradients = loss.backward()?;
+        record.push(bits(&loss));
+        record.push(gradient(&gradients, &input).map_or(vec![], |g| g.2));
+        for (_, v) in &named {
+            record.push(gradient(&gradients, v).map_or(vec![], |g| g.2));
+            if let Some(g) = gradients.get(v) {
+                v.set(&(v.as_tensor() - (g * 0.1)?)?.detach())?;
+            }
+        }
+    }
+    record.extend(named.iter().map(|(_, v)| bits(v)));
+    Ok(record)
+}
+
+#[test]
+fn neurons_before_norms_and_several_norms_in_chunks() {
+    for carry in [false, true] {
+        let session = || if carry { Session::new(0).carry_states() } else { Session::new(0) };
+        let trained = |plan: Plan| train_steps(pre_activation, plan, session(), 5).unwrap();
+        let plain = trained(Plan::new());
+        assert!(plain.iter().filter(|values| values.iter().any(|bits| *bits << 1 != 0)).count() > 30);
+        for chunks in 1..=5 {
+            let ours = trained(Plan::new().with("body", Keep::TimeChunks(chunks)));
+            assert_eq!(differing(&ours, &plain), Vec::<usize>::new(), "tcgc:{chunks}, carried {carry}");
+            for range in
+                ["body.lif..bn", "body.lif..plif", "body.plif..bn2", "body.conv..lif2", "body.flatten..head"]
+            {
+                let ours = trained(Plan::new().with(range, Keep::TimeChunks(chunks)));
+                assert_eq!(
+                    differing(&ours, &plain),
+                    Vec::<usize>::new(),
+                    "{range} tcgc:{chunks}, carried {carry}"
+                );
+            }
+        }
+        for plan in
+            ["body: gc", "body.lif..bn: gc", "body.conv2..lif2: ccgc:2", "body.lif: gc\nbody.head: gc"]
+        {
+            let ours = trained(plan.parse().unwrap());
+            assert_eq!(differing(&ours, &plain), Vec::<usize>::new(), "{plan}, carried {carry}");
+        }
+    }
+}
+
+/// A method is the forward, and runs several layers of a kind at one path.
+#[derive(Clone, Checkpointable)]
+#[checkpoint(forward = "run")]
+struct Opaque {
+    conv: Conv2d,
+    bn: BatchNorm2d,
+    #[checkpoint(skip)]
+    lif: Lif,
+    #[checkpoint(skip)]
+    dropout: Dropout,
+    conv2: Conv2d,
+    bn2: BatchNorm2d,
+}
+
+impl Opaque {
+    fn run(
+        &self,
+        x: memopt::module::Signal,
+        context: &mut memopt::module::Context,
+    ) -> memopt::Result<memopt::module::Signal> {
+        let x = self.bn.forward(self.conv.forward(x, context)?, context)?;
+        let x = self.dropout.forward(self.lif.forward(x, context)?, context)?;
+        let x = self.bn2.forward(self.conv2.forward(x, context)?, context)?;
+        self.dropout.forward(self.lif.forward(x, context)?, context)
+    }
+}
+
+fn opaque(vb: VarBuilder) -> memopt::Result<Opaque> {
+    let conv = |name: &str| Conv2d::new(2, 2, 3, Conv2dConfig::default().padding(1), vb.pp(name));
+    let bn = |name: &str| BatchNorm2d::new(2, BatchNormConfig::default(), vb.pp(name));
+    let (lif, dropout) = (Lif::new(2.)?.v_threshold(0.4), Dropout::new(0.4)?);
+    Ok(Opaque { conv: conv("a")?, bn: bn("b")?, lif, dropout, conv2: conv("c")?, bn2: bn("d")? })
+}
+
+#[test]
+fn layers_that_share_a_path_share_nothing_else() {
+    for carry in [false, true] {
+        let session = || if carry { Session::new(4).carry_states() } else { Session::new(4) };
+        let plain = train_steps(opaque, Plan::new(), session(), 3).unwrap();
+        let ours = train_steps(opaque, "body: gc".parse().unwrap(), session(), 3).unwrap();
+        assert_eq!(differing(&ours, &plain), Vec::<usize>::new(), "carried {carry}");
+    }
+    // What a method does with the window is not known.
+    let error = train_steps(opaque, "body: tcgc:2".parse().unwrap(), Session::new(4), 3).unwrap_err();
+    assert!(matches!(error.root(), Error::NotTimeChunkable { .. }), "{error}");
+}
+
+#[test]
+fn a_model_trained_by_itself_inside_of_a_closure_is_refused() {
+    let variables = VarMap::new();
+    let body = opaque(seeded(&variables, 3, DType::F32, CPU)).unwrap();
+    let x = Tensor::ones((2, 1, 2, 4, 4), DType::F32, CPU).unwrap();
+    let error =
+        memopt::checkpoint::checkpoint(move |x| body.forward_t(&x[0], true), &[&x], "by hand").unwrap_err();
+    assert!(matches!(error.root(), Error::TrainedInsideSegment { .. }), "{error}");
+}
+
+#[test]
+fn evaluation_does_not_move_carried_states() {
+    let run = |evaluate: bool| {
+        let variables = VarMap::new();
+        let body = pre_activation(seeded(&variables, 3, DType::F32, CPU)).unwrap();
+        let plan = "body: gc".parse().unwrap();
+        let net = Planned::new(Around { body }, plan, Session::new(0).carry_states()).unwrap();
+        let x = (Values::new(1).tensor(&[3, 2, 2, 4, 4], DType::F32).unwrap() * 3.).unwrap();
+        let mut record = Vec::new();
+        for _ in 0..3 {
+            let loss = net.forward_t(&x, true).unwrap().sqr().unwrap().mean_all().unwrap();
+            if evaluate {
+                // another batch size, between a forward and its backward
+                net.predict(x.narrow(1, 0, 1).unwrap().contiguous().unwrap()).unwrap();
+            }
+            let gradients = loss.backward().unwrap();
+            record.push(bits(&loss));
+            let mut named: Vec<(String, Var)> =
+                variables.data().lock().unwrap().clone().into_iter().collect();
+            named.sort_by(|a, b| a.0.cmp(&b.0));
+            for (_, v) in named {
+                record.push(gradient(&gradients, &v).map_or(vec![], |g| g.2));
+                record.push(bits(&v));
+            }
+        }
+        record
+    };
+    assert_eq!(differing(&run(true), &run(false)), Vec::<usize>::new());
+}
+
 /// More channels than the convolution computes together, so that they really are cut.
 #[test]
 fn channel_chunks_give_the_same_bits() {

@@ -264,6 +264,13 @@ pub enum Error {
         what: String,
     },
 
+    /// A model was trained by itself inside of a segment.
+    #[error("`{model}` was run for training by itself inside of a checkpointed closure: its statistics would move, and its dropout be drawn, a second time in the recompute; give it a plan (`checkpoint::Planned`), or run it with `checkpoint::checkpoint_part`")]
+    TrainedInsideSegment {
+        /// Type of the model.
+        model: &'static str,
+    },
+
     /// A plan cannot be read, or does not fit the model.
     #[error("plan: {what}")]
     Plan {

@@ -14,7 +14,7 @@ use super::time_chunks::adopt;
 use crate::autograd::{backward_from, Gradient};
 use crate::module::{ChannelLayer, Context, NormStatistics, NormSums, Signal, States, Step, WindowNorm};
 use crate::panics::caught;
-use crate::storage::{self, Channels};
+use crate::storage::{self, checksum, Channels};
 use crate::{memory, Error, Phase, Result};
 use candle_core::{CpuStorage, Tensor, Var};
 use parking_lot::Mutex;
@@ -31,19 +31,26 @@ pub(super) fn in_channel_chunks(
     context: &mut Context,
 ) -> Result<Signal> {
     let name = options.segment.clone();
-    let x = x.into_dense(&name)?;
+    // A view that repeats elements has a gradient for each of them here.
+    let x = x.into_dense(&name)?.contiguous()?;
     let sliced = Sliced::of(leaves_of(steps), chunks, &name)?;
     let segment = Segment::new(&[&x], options)?;
     drop(x);
     let (first, record) = context.first_pass();
     let twin: Vec<Leaf> = sliced.leaves.iter().map(Leaf::detached).collect();
+    let mut outputs = None;
     let mut ran = segment.run(|x| -> candle_core::Result<Tensor> {
-        Ok(run_leaves(&twin, x[0].clone(), &mut first.clone())?)
+        let y = run_leaves(&twin, x[0].clone(), &mut first.clone())?.contiguous()?;
+        if segment.verifies() {
+            outputs = Some(sliced.checksums(&y)?);
+        }
+        Ok(y)
     })?;
     adopt(&segment, &mut ran, &sliced.leaves, context)?;
     let again = context.recompute(record, ran.weights.accumulators());
-    let y: Tensor = segment
-        .seal_with(ran, move |kept, gradients| Backward { sliced, context: again }.run(kept, gradients))?;
+    let y: Tensor = segment.seal_with(ran, move |kept, gradients| {
+        Backward { sliced, context: again, outputs, name }.run(kept, gradients)
+    })?;
     Ok(y.into())
 }
 
@@ -93,6 +100,13 @@ impl Sliced {
         (0..chunks).map(|i| border(i)..border(i + 1)).collect()
     }
 
+    /// Checksums of the output of each group.
+    fn checksums(&self, y: &Tensor) -> Result<Vec<u64>> {
+        let (_, layer, ..) = self.middle().ok_or_else(lost)?;
+        let of = |range: Range<usize>| Ok(checksum(&y.narrow(2, range.start, range.len())?)?);
+        self.ranges(layer).into_iter().map(of).collect()
+    }
+
     /// The layers from the one with weights on, for some channels, detached but for the neurons.
     fn for_channels(&self, range: &Range<usize>) -> Result<Vec<Leaf>> {
         let sliced = self.leaves[self.layer..].iter().map(|leaf| leaf.for_channels(range.clone()));
@@ -108,6 +122,9 @@ fn lost() -> Error {
 struct Backward {
     sliced: Sliced,
     context: Context,
+    /// Checksums of the output of each group, if the recompute is verified.
+    outputs: Option<Vec<u64>>,
+    name: String,
 }
 
 impl Backward {
@@ -141,7 +158,7 @@ impl Backward {
     ) -> Result<(Option<Gradient>, candle_core::backprop::GradStore)> {
         let (layer_leaf, layer, norm_leaf, norm) = self.sliced.middle().ok_or_else(lost)?;
         let input = if is_tracked { Var::from_tensor(&x)?.into_inner() } else { x };
-        let features = run_leaves(self.sliced.before(), input.clone(), &mut self.context.clone())?;
+        let features = run_leaves(self.sliced.before(), input.clone(), &mut self.context.again())?;
         let values = features.detach().contiguous()?;
         let at_output = self.through_channels(&values, gradient, layer, norm_leaf, norm)?;
         let wants_input = features.track_op();
@@ -168,10 +185,9 @@ impl Backward {
         let shape = gradient.shape().clone();
         let mut window = gradient.into_storage()?;
         let mut at_norm = self.context.clone();
-        let (statistics, _) =
-            norm_leaf.at(&mut at_norm, |context| context.statistics(|| Ok(norm.no_statistics())))?;
+        let statistics = norm_leaf.at(&mut at_norm, |context| context.recorded_statistics())?;
         let mut sums = NormSums { dy: Vec::new(), dy_normalized: Vec::new() };
-        for range in self.sliced.ranges(layer) {
+        for (index, range) in self.sliced.ranges(layer).into_iter().enumerate() {
             let channels = Channels::of(shape.dims(), range.clone()).ok_or_else(lost)?;
             let slice = self.sliced.for_channels(&range)?;
             let (with_weights, neurons) = slice.split_at(2);
@@ -186,11 +202,17 @@ impl Backward {
                 count: statistics.count,
             };
             let twin = [producer.detached()];
-            let z = run_leaves(&twin, features.clone(), &mut self.context.clone())?.contiguous()?;
+            let z = run_leaves(&twin, features.clone(), &mut self.context.again())?.contiguous()?;
             let normalized = norm.normalize(storage::owned(&z)?, z.dims(), &statistics)?;
             let n = storage::into_tensor(normalized, z.shape(), true);
             let states = Arc::new(Mutex::new(self.states_of(&range)?));
             let y = run_leaves(neurons, n.clone(), &mut self.context.chunk(0, states))?;
+            if let Some(then) = &self.outputs {
+                if then.get(index) != Some(&checksum(&y.detach())?) {
+                    let what = format!("channels {range:?} have other values");
+                    return Err(Error::RecomputeDiffers { segment: self.name.clone(), what });
+                }
+            }
             let part = Gradient::new(storage::gather(&window, &channels), y.shape());
             let mut store = backward_from(vec![(y, part)])?;
             let dn = match store.remove(&n) {

@@ -79,8 +79,10 @@ mod weights;
 mod window;
 
 pub use closure::{checkpoint, checkpoint_module};
+pub use first_pass::is_inside_segment;
 pub use inputs::Input;
 pub use options::Options;
 pub use outputs::Outputs;
+pub use part::checkpoint_part;
 pub use planned::Planned;
 pub use versions::mark_changed;

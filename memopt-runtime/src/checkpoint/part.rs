@@ -6,7 +6,7 @@ use super::segment::Segment;
 use super::time_chunks::in_time_chunks;
 use super::weights::Weights;
 use crate::compress::{Auto, SpikeCompressor};
-use crate::module::{run_plainly, Context, Executor, Form, Signal, Step};
+use crate::module::{run_plainly, Checkpointable, Composition, Context, Executor, Form, Signal, Step};
 use crate::plan::{self, Keep, Plan};
 use crate::{Error, Result};
 use candle_core::Tensor;
@@ -36,6 +36,41 @@ impl Executor for Planner {
         }
         Ok(x)
     }
+}
+
+/// Runs a part of a model as a segment placed by hand, inside a method that is a forward: what a plan does for parts
+/// that it names.
+///
+/// `name` is the part's step of the path.
+///
+/// ```
+/// use candle_core::{DType, Device, Tensor};
+/// use candle_nn::VarMap;
+/// use memopt_runtime::checkpoint::checkpoint_part;
+/// use memopt_runtime::module::{Context, Session};
+/// use memopt_runtime::nn::{init::seeded, BatchNorm, Linear};
+/// use memopt_runtime::plan::Keep;
+///
+/// let vb = seeded(&VarMap::new(), 0, DType::F32, &Device::Cpu);
+/// let layers = (Linear::new(3, 4, Default::default(), vb.pp("a"))?, BatchNorm::new(4, Default::default(), vb.pp("b"))?);
+/// let x = Tensor::new(&[[[1f32, 0., 1.]], [[0., 0., 1.]]], &Device::Cpu)?; // [T, N, C]
+/// let mut context = Context::training(&Session::new(0));
+/// let y = checkpoint_part("layers", &layers, (&x).into(), &mut context, Keep::Recompute)?;
+/// y.into_dense("layers")?.sum_all()?.backward()?;
+/// # Ok::<(), memopt_runtime::Error>(())
+/// ```
+///
+/// # Errors
+/// Those of the part, with the path of the segment.
+pub fn checkpoint_part<M: Checkpointable>(
+    name: &'static str,
+    part: &M,
+    x: Signal,
+    context: &mut Context,
+    how: impl Into<plan::Segment>,
+) -> Result<Signal> {
+    let composition = Composition::new().part(name, part);
+    segment_of(composition.steps(), how.into(), x, context)
 }
 
 /// Runs steps as one segment.

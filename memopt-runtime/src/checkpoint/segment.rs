@@ -64,6 +64,11 @@ impl Segment {
         Ok(segment)
     }
 
+    /// Whether the recompute is verified by checksums.
+    pub(super) fn verifies(&self) -> bool {
+        self.options.verify
+    }
+
     /// Runs the code for the first time.
     pub(super) fn run<O: Outputs>(&self, f: impl FnOnce(&[Tensor]) -> candle_core::Result<O>) -> Result<Ran> {
         let name = &self.options.segment;

@@ -11,12 +11,13 @@
 use super::leaves::{leaves_of, run_leaves, Leaf};
 use super::options::Options;
 use super::replay::{in_recompute, Kept};
-use super::segment::{Ran, Segment};
+use super::segment::{self, Segment};
 use super::weights::Weights;
 use super::window::WindowBuffer;
 use crate::autograd::{backward_from, Gradient};
 use crate::memory;
 use crate::module::{Context, NormStatistics, NormSums, Signal, States, Step, WindowNorm};
+use crate::storage::checksum;
 use crate::{Error, Phase, Result};
 use candle_core::{Tensor, Var};
 use parking_lot::Mutex;
@@ -32,7 +33,8 @@ pub(super) fn in_time_chunks(
     context: &mut Context,
 ) -> Result<Signal> {
     let path = options.segment.clone();
-    let mut x = x.into_dense(&path)?;
+    // A view that repeats elements has a gradient for each of them here.
+    let mut x = x.into_dense(&path)?.contiguous()?;
     let leaves = leaves_of(steps);
     let training = context.is_training();
     for leaf in &leaves {
@@ -105,31 +107,48 @@ impl Chunked {
     }
 }
 
-/// The states of all neurons before each chunk.
+/// The states of a stage's neurons before each chunk.
 type Borders = Vec<States>;
+
+/// What a first pass leaves for the way back.
+#[derive(Default)]
+struct Ran {
+    /// Of the layers before the norm.
+    before: Borders,
+    /// Of those behind it, or of all if there is none.
+    after: Borders,
+    /// Checksums of the output of each chunk, if the recompute is verified.
+    outputs: Option<Vec<u64>>,
+}
 
 fn run(chunked: Chunked, options: Options, x: Tensor, context: &mut Context) -> Result<Tensor> {
     let name = options.segment.clone();
     let segment = Segment::new(&[&x], options)?;
     drop(x);
     let (first, record) = context.first_pass();
-    let mut borders = Borders::new();
+    let mut left = Ran::default();
+    let verify = segment.verifies();
     let twin = chunked.detached();
     let mut ran = segment.run(|x| -> candle_core::Result<Tensor> {
-        let (y, states) = first_pass(&twin, &x[0], &first, context)?;
-        borders = states;
+        let (y, ran) = first_pass(&twin, &x[0], &first, context, verify)?;
+        left = ran;
         Ok(y)
     })?;
     adopt(&segment, &mut ran, &chunked.leaves, context)?;
     let again = context.recompute(record, ran.weights.accumulators());
     segment.seal_with(ran, move |kept, gradients| {
-        let backward = Backward { chunked, borders, context: again, name };
+        let backward = Backward { chunked, ran: left, context: again, name };
         backward.run(kept, gradients)
     })
 }
 
 /// Adds the parameters of the layers to what a first pass through their twins reached.
-pub(super) fn adopt(segment: &Segment, ran: &mut Ran, leaves: &[Leaf], context: &Context) -> Result<()> {
+pub(super) fn adopt(
+    segment: &Segment,
+    ran: &mut segment::Ran,
+    leaves: &[Leaf],
+    context: &Context,
+) -> Result<()> {
     for parameter in leaves.iter().flat_map(Leaf::parameters) {
         segment.add_parameter(ran, parameter)?;
     }
@@ -138,52 +157,88 @@ pub(super) fn adopt(segment: &Segment, ran: &mut Ran, leaves: &[Leaf], context: 
 }
 
 /// The output over the window, and the states at the borders.
-fn first_pass(chunked: &Chunked, x: &Tensor, first: &Context, outer: &Context) -> Result<(Tensor, Borders)> {
+fn first_pass(
+    chunked: &Chunked,
+    x: &Tensor,
+    first: &Context,
+    outer: &Context,
+    verify: bool,
+) -> Result<(Tensor, Ran)> {
     let steps = x.dim(0)?;
     let ranges = chunked.ranges(steps);
-    let carried = outer.carried_states();
     let states = Arc::new(Mutex::new(first.states_to_begin_with()));
-    let mut borders = vec![States::default(); ranges.len()];
-    let stage =
-        |leaves: &[Leaf], input: &mut dyn FnMut(Range<usize>) -> Result<Tensor>, borders: &mut Borders| {
-            let mut output: Option<WindowBuffer> = None;
-            for (range, border) in ranges.iter().zip(borders) {
-                border.extend(&states.lock());
-                let mut context = first.chunk(range.start, states.clone());
-                let y = run_leaves(leaves, input(range.clone())?, &mut context)?;
-                match &mut output {
-                    Some(output) => output.push(&y)?,
-                    None => output.insert(WindowBuffer::like(&y, steps)?).push(&y)?,
-                }
+    let stage = |leaves: &[Leaf], input: &mut dyn FnMut(Range<usize>) -> Result<Tensor>| {
+        let mut output: Option<WindowBuffer> = None;
+        let mut borders = Borders::new();
+        for range in &ranges {
+            borders.push(states.lock().clone());
+            let mut context = first.chunk(range.start, states.clone());
+            let y = run_leaves(leaves, input(range.clone())?, &mut context)?;
+            check_steps(&y, range, outer)?;
+            match &mut output {
+                Some(output) => output.push(&y)?,
+                None => output.insert(WindowBuffer::like(&y, steps)?).push(&y)?,
             }
-            output.ok_or_else(|| no_steps(outer))
-        };
+        }
+        // The stage's own neurons are those that left another state.
+        let after = states.lock().clone();
+        if let Some(before) = borders.first().cloned() {
+            borders.iter_mut().for_each(|border| border.retain_changed(&before, &after));
+        }
+        Ok::<_, Error>((output.ok_or_else(|| no_steps(outer))?.into_tensor(), borders))
+    };
+    let mut ran = Ran::default();
     let y = match chunked.norm() {
-        None => stage(chunked.after(), &mut |range| chunk(x, range), &mut borders)?.into_tensor(),
+        None => {
+            let (y, borders) = stage(chunked.after(), &mut |range| chunk(x, range))?;
+            ran.after = borders;
+            y
+        }
         Some((leaf, norm)) => {
-            let z = stage(chunked.before(), &mut |range| chunk(x, range), &mut borders)?.into_tensor();
+            let (z, borders) = stage(chunked.before(), &mut |range| chunk(x, range))?;
+            ran.before = borders;
             let mut at_norm = first.clone();
             let (statistics, is_first) = leaf.at(&mut at_norm, |context| {
                 context.statistics(|| {
                     let mut statistics = norm.no_statistics();
-                    ranges.iter().try_for_each(|range| {
-                        norm.add_statistics(&mut statistics, &chunk(&z, range.clone())?)
-                    })?;
+                    for range in &ranges {
+                        norm.add_statistics(&mut statistics, &chunk(&z, range.clone())?)?;
+                    }
                     Ok(statistics)
                 })
             })?;
             if is_first {
                 norm.move_running(&statistics)?;
             }
-            // Neurons of A are done; those of B begin.
             let mut input = |range| normalized(norm, &chunk(&z, range)?, &statistics);
-            stage(chunked.after(), &mut input, &mut borders)?.into_tensor()
+            let (y, borders) = stage(chunked.after(), &mut input)?;
+            ran.after = borders;
+            y
         }
     };
-    if let Some(carried) = carried {
+    if verify {
+        let of_chunk = |range: &Range<usize>| Ok(checksum(&chunk(&y, range.clone())?)?);
+        ran.outputs = Some(ranges.iter().map(of_chunk).collect::<Result<_>>()?);
+    }
+    if let Some(carried) = outer.carried_states() {
         carried.lock().extend(&states.lock());
     }
-    Ok((y, borders))
+    Ok((y, ran))
+}
+
+/// Whether a chunk has as many time steps as went in.
+fn check_steps(y: &Tensor, range: &Range<usize>, context: &Context) -> Result<()> {
+    match y.dims().first() == Some(&range.len()) {
+        true => Ok(()),
+        false => Err(Error::LayerInput {
+            part: context.path().to_owned(),
+            what: format!(
+                "a time chunk of {} steps gave {:?}; recompute it as a whole",
+                range.len(),
+                y.shape()
+            ),
+        }),
+    }
 }
 
 /// Some time steps of a window; a view.
@@ -203,7 +258,7 @@ fn no_steps(context: &Context) -> Error {
 /// The recompute and the way back.
 struct Backward {
     chunked: Chunked,
-    borders: Borders,
+    ran: Ran,
     context: Context,
     name: String,
 }
@@ -252,8 +307,7 @@ impl Backward {
         let (mut sums, mut statistics) = (None, None);
         if let Some((leaf, norm)) = self.chunked.norm() {
             let mut at_norm = self.context.clone();
-            let (of_window, _) =
-                leaf.at(&mut at_norm, |context| context.statistics(|| Ok(norm.no_statistics())))?;
+            let of_window = leaf.at(&mut at_norm, |context| context.recorded_statistics())?;
             let (at_output, of_norm) =
                 self.through_norm(&x, window, norm, &of_window, &ranges, &mut foreign, variables)?;
             window = at_output;
@@ -268,9 +322,13 @@ impl Backward {
             if self.chunked.norm.is_some() { self.chunked.before() } else { self.chunked.after() };
         let mut dx: Option<WindowBuffer> = None;
         let mut states: StateGradients = Vec::new();
-        for (range, border) in ranges.iter().zip(&self.borders).rev() {
+        let borders = if self.chunked.norm.is_some() { &self.ran.before } else { &self.ran.after };
+        for (index, (range, border)) in ranges.iter().zip(borders).enumerate().rev() {
             let input = leaf_if(is_tracked, chunk(&x, range.clone())?)?;
-            let (y, before, after) = self.chunk_of(first_layers, input.clone(), range.start, border)?;
+            let (y, before, after) = self.chunk_of(first_layers, input.clone(), range, border)?;
+            if self.chunked.norm.is_none() {
+                self.check_output(index, &y)?;
+            }
             let mut gradient = Gradient::from(window.chunk(range.clone()));
             if let (Some((_, norm)), Some(statistics), Some(sums)) = (self.chunked.norm(), &statistics, &sums)
             {
@@ -316,13 +374,15 @@ impl Backward {
         let mut sums = norm.no_sums();
         let mut states: StateGradients = Vec::new();
         let mut at_output: Option<WindowBuffer> = None;
-        for (range, border) in ranges.iter().zip(&self.borders).rev() {
-            let untracked = self.context.chunk(range.start, Arc::new(Mutex::new(border.clone())));
-            let z =
-                run_leaves(twin.before(), chunk(x, range.clone())?, &mut untracked.clone())?.contiguous()?;
+        for (index, range) in ranges.iter().enumerate().rev() {
+            let Some((border, begin)) = self.ran.before.get(index).zip(self.ran.after.get(index)) else {
+                return Err(no_steps(&self.context));
+            };
+            let mut untracked = self.context.chunk(range.start, Arc::new(Mutex::new(border.clone())));
+            let z = run_leaves(twin.before(), chunk(x, range.clone())?, &mut untracked)?.contiguous()?;
             let input = leaf_if(true, normalized(norm, &z, statistics)?)?;
-            let (y, before, after) =
-                self.chunk_of(self.chunked.after(), input.clone(), range.start, border)?;
+            let (y, before, after) = self.chunk_of(self.chunked.after(), input.clone(), range, begin)?;
+            self.check_output(index, &y)?;
             let gradient = Gradient::from(window.chunk(range.clone()));
             let mut store = backward_from(roots(y, gradient, &after, states)?)?;
             states = gradients_of(&before, &mut store);
@@ -347,12 +407,24 @@ impl Backward {
         Ok((at_output.unwrap_or(window), sums))
     }
 
+    /// Whether a chunk gave what it gave first.
+    fn check_output(&self, index: usize, y: &Tensor) -> Result<()> {
+        let Some(then) = &self.ran.outputs else { return Ok(()) };
+        match then.get(index) == Some(&checksum(&y.detach())?) {
+            true => Ok(()),
+            false => Err(Error::RecomputeDiffers {
+                segment: self.name.clone(),
+                what: format!("time chunk {index} has other values"),
+            }),
+        }
+    }
+
     /// Runs layers on one chunk: the output, the states before it as leaves, and the states after it.
     fn chunk_of(
         &self,
         leaves: &[Leaf],
         x: Tensor,
-        start: usize,
+        range: &Range<usize>,
         border: &States,
     ) -> Result<(Tensor, States, States)> {
         let mut before = States::default();
@@ -361,8 +433,9 @@ impl Backward {
         }
         let states = Arc::new(Mutex::new(before.clone()));
         let y = in_recompute(&self.name, || {
-            run_leaves(leaves, x, &mut self.context.chunk(start, states.clone()))
+            run_leaves(leaves, x, &mut self.context.chunk(range.start, states.clone()))
         })?;
+        check_steps(&y, range, &self.context)?;
         let after = states.lock().clone();
         Ok((y, before, after))
     }

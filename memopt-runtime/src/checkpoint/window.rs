@@ -56,13 +56,22 @@ impl WindowBuffer {
         storage::into_tensor(copy, [&[steps.len()], self.step.as_slice()].concat(), false)
     }
 
-    /// Writes over time steps from `start` on; false if the chunk has another form.
-    pub(super) fn write(&mut self, start: usize, chunk: &Tensor) -> Result<bool> {
+    /// Writes over time steps from `start` on.
+    pub(super) fn write(&mut self, start: usize, chunk: &Tensor) -> Result<()> {
         let elements: usize = self.step.iter().product();
-        if chunk.dims().get(1..) != Some(&self.step) {
-            return Ok(false);
+        let fits = chunk.dims().get(1..) == Some(&self.step);
+        match fits && storage::write(&mut self.storage, start * elements, chunk)? {
+            true => Ok(()),
+            false => Err(Error::LayerInput {
+                part: "time chunks".into(),
+                what: format!(
+                    "a gradient of {:?} ({:?}) does not fit where [_, {:?}] is",
+                    chunk.shape(),
+                    chunk.dtype(),
+                    self.step
+                ),
+            }),
         }
-        Ok(storage::write(&mut self.storage, start * elements, chunk)?)
     }
 
     /// Whether it has the form of `[_, step...]`.

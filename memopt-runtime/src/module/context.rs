@@ -6,9 +6,10 @@ use super::record::{NormStatistics, Record};
 use super::session::Session;
 use super::states::States;
 use super::weight::Weight;
-use crate::Result;
+use crate::{Error, Result};
 use candle_core::Tensor;
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Carried through a forward, from part to part.
@@ -29,7 +30,11 @@ pub struct Context {
     accumulators: Option<Arc<Accumulators>>,
     /// Who decides how parts are run; `None`: plainly.
     executor: Option<Arc<dyn Executor>>,
+    /// How many layers ran at each path so far.
+    uses: Uses,
 }
+
+type Uses = Arc<Mutex<BTreeMap<String, usize>>>;
 
 /// Where neurons find their states before the window, and leave those after it.
 #[derive(Debug, Clone)]
@@ -73,10 +78,11 @@ impl Context {
             call: session.begin(training),
             path: String::new(),
             start: 0,
-            states: session.carried().map_or(Carried::Nowhere, Carried::Calls),
+            states: session.carried(training).map_or(Carried::Nowhere, Carried::Calls),
             record: None,
             accumulators: None,
             executor: None,
+            uses: Uses::default(),
         }
     }
 
@@ -95,7 +101,7 @@ impl Context {
     pub(crate) fn first_pass(&self) -> (Self, Arc<Mutex<Record>>) {
         let record = self.record.clone().unwrap_or_default();
         let context =
-            Context { record: Some(record.clone()), accumulators: None, executor: None, ..self.clone() };
+            Context { record: Some(record.clone()), accumulators: None, executor: None, ..self.again() };
         (context, record)
     }
 
@@ -105,14 +111,35 @@ impl Context {
         record: Arc<Mutex<Record>>,
         accumulators: Option<Arc<Accumulators>>,
     ) -> Self {
-        Context { record: Some(record), accumulators, states: Carried::Nowhere, ..self.clone() }
+        let uses = Uses::default();
+        Context { record: Some(record), accumulators, states: Carried::Nowhere, uses, ..self.clone() }
+    }
+
+    /// The same once more: layers run that ran already.
+    pub(crate) fn again(&self) -> Self {
+        Context { uses: Uses::default(), ..self.clone() }
+    }
+
+    /// The context of the layer that begins to run here. Where several layers run at one path, as in a method that
+    /// is a forward, the second has the path `path#2`, and so on, so that each has its own statistics, states, random
+    /// numbers and sums. (Better names come from [`Context::enter`].)
+    pub fn layer(&self) -> Self {
+        let mut context = self.clone();
+        let mut uses = self.uses.lock();
+        let count = uses.entry(self.path.clone()).or_default();
+        *count += 1;
+        if *count > 1 {
+            context.path = format!("{}#{count}", self.path);
+        }
+        context
     }
 
     /// What one time chunk of a segment runs in: it begins at step `start` of the segment's window, with these states,
     /// and leaves them as they are after its last step. Nothing in it is a segment.
     pub(crate) fn chunk(&self, start: usize, states: Arc<Mutex<States>>) -> Self {
         let start = self.start + start;
-        Context { start, states: Carried::Chunks(states), executor: None, ..self.clone() }
+        let uses = Uses::default();
+        Context { start, states: Carried::Chunks(states), executor: None, uses, ..self.clone() }
     }
 
     /// The states that a segment of chunks begins with: what its first pass recorded, else what is carried from call to
@@ -222,11 +249,28 @@ impl Context {
                 return Ok((recorded.clone(), false));
             }
         }
+        if self.training && matches!(self.states, Carried::Chunks(_)) {
+            // It would see the time steps of the chunk only.
+            let (segment, part) = (self.path.clone(), self.path.clone());
+            return Err(Error::NotTimeChunkable { segment, part });
+        }
         let computed = Arc::new(compute()?);
         if let Some(record) = &self.record {
             record.lock().statistics.insert(self.path.clone(), computed.clone());
         }
         Ok((computed, true))
+    }
+
+    /// The statistics that the first pass recorded for the norm that runs.
+    ///
+    /// # Errors
+    /// If it recorded none.
+    pub(crate) fn recorded_statistics(&self) -> Result<Arc<NormStatistics>> {
+        let recorded = self.record.as_ref().and_then(|r| r.lock().statistics.get(&self.path).cloned());
+        recorded.ok_or_else(|| Error::RecomputeDiffers {
+            segment: self.path.clone(),
+            what: "the norm's statistics were not recorded".into(),
+        })
     }
 
     /// What the random numbers of the layer that runs depend on.

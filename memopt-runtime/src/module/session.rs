@@ -12,7 +12,8 @@ use std::sync::{Arc, LazyLock};
 pub struct Session {
     pub(super) seed: u64,
     calls: Arc<AtomicU64>,
-    carried: Option<Arc<Mutex<States>>>,
+    /// Of training, and of evaluation, which must not disturb it.
+    carried: Option<[Arc<Mutex<States>>; 2]>,
 }
 
 impl Session {
@@ -27,16 +28,16 @@ impl Session {
         &PROCESS
     }
 
-    /// Neurons go on where the last call left them. Gradients do not go back into earlier calls.
+    /// Neurons go on where the last call left them, in training and in evaluation each by itself. Gradients do not go back into earlier calls.
     pub fn carry_states(mut self) -> Self {
-        self.carried = Some(Arc::default());
+        self.carried = Some(Default::default());
         self
     }
 
     /// Forgets the carried states.
     pub fn reset_states(&self) {
-        if let Some(carried) = &self.carried {
-            *carried.lock() = States::default();
+        for states in self.carried.iter().flatten() {
+            *states.lock() = States::default();
         }
     }
 
@@ -53,7 +54,7 @@ impl Session {
         }
     }
 
-    pub(super) fn carried(&self) -> Option<Arc<Mutex<States>>> {
-        self.carried.clone()
+    pub(super) fn carried(&self, training: bool) -> Option<Arc<Mutex<States>>> {
+        self.carried.as_ref().map(|states| states[usize::from(!training)].clone())
     }
 }

@@ -55,4 +55,8 @@ impl Checkpointable for Activation {
     fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
         Ok(Module::forward(self, &x.into_dense(context.path())?)?.into())
     }
+
+    fn is_time_chunkable(&self) -> bool {
+        true
+    }
 }

@@ -30,4 +30,8 @@ impl Checkpointable for Flatten {
             _ => Err(wrong(context.path(), format!("[T, N, ...] expected, {:?} given", x.dims()))),
         }
     }
+
+    fn is_time_chunkable(&self) -> bool {
+        true
+    }
 }

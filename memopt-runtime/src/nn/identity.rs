@@ -26,4 +26,8 @@ impl Checkpointable for Identity {
     fn composition(&self) -> Option<Composition> {
         Some(Composition::new())
     }
+
+    fn is_time_chunkable(&self) -> bool {
+        true
+    }
 }

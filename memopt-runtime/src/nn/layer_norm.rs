@@ -167,9 +167,14 @@ impl Parameters for LayerNorm {
 #[diagnostic::do_not_recommend]
 impl Checkpointable for LayerNorm {
     fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
+        let context = &context.layer();
         let x = Input::new(x, context)?;
         let rows = self.check(context.path(), &x.values)?;
         with_element!(context.path(), x.values.dtype(), E => self.run::<E>(x, context, rows))
+    }
+
+    fn is_time_chunkable(&self) -> bool {
+        true
     }
 }
 

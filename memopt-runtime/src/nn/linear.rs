@@ -128,9 +128,14 @@ impl Parameters for Linear {
 #[diagnostic::do_not_recommend]
 impl Checkpointable for Linear {
     fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
+        let context = &context.layer();
         let x = Input::new(x, context)?;
         let sizes = self.sizes(context.path(), &x.values)?;
         with_element!(context.path(), x.values.dtype(), E => self.run::<E>(x, context, sizes))
+    }
+
+    fn is_time_chunkable(&self) -> bool {
+        true
     }
 }
 

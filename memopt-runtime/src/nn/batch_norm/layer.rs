@@ -84,6 +84,7 @@ impl Checkpointable for BatchNorm {
     }
 
     fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
+        let context = &context.layer();
         let training = context.is_training();
         let x = Input::new(x, context)?;
         let (dims, dtype) = (x.values.dims(), x.values.dtype());

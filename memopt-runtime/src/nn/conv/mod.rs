@@ -159,6 +159,7 @@ impl<const D: usize> Checkpointable for Conv<D> {
     }
 
     fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
+        let context = &context.layer();
         let x = Input::new(x, context)?;
         let part = context.path().to_owned();
         let geometry = self.geometry(&part, &x.values)?;
@@ -168,6 +169,10 @@ impl<const D: usize> Checkpointable for Conv<D> {
         let mut shape = vec![steps, images, channels];
         shape.extend(&geometry.to[2 - D..]);
         with_element!(&part, x.values.dtype(), E => self.run::<E>(x, context, geometry, planes, shape))
+    }
+
+    fn is_time_chunkable(&self) -> bool {
+        true
     }
 }
 

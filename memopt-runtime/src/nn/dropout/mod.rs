@@ -141,6 +141,7 @@ fn masked<E: Element>(part: &str, x: &Tensor, mask: Mask) -> Result<Tensor> {
 #[diagnostic::do_not_recommend]
 impl Checkpointable for Dropout {
     fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
+        let context = &context.layer();
         if !context.is_training() {
             return Ok(x);
         }
@@ -154,6 +155,10 @@ impl Checkpointable for Dropout {
         }
         let mask = self.mask(&context.random_key(), &x, &part)?;
         Ok(with_element!(x.dtype(), &part, E => masked::<E>(&part, &x, mask))?.into())
+    }
+
+    fn is_time_chunkable(&self) -> bool {
+        true
     }
 }
 

@@ -78,11 +78,16 @@ impl Checkpointable for If {
     }
 
     fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
+        let context = &context.layer();
         let part = name_of(context, "If");
         let v = context.initial_state();
         let (spikes, v) = self.run(&part, &x.into_dense(&part)?, v.as_ref(), false)?;
         context.set_final_state(v);
         Ok(spikes.into())
+    }
+
+    fn is_time_chunkable(&self) -> bool {
+        true
     }
 }
 

@@ -103,11 +103,16 @@ impl Checkpointable for Lif {
     }
 
     fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
+        let context = &context.layer();
         let part = name_of(context, "Lif");
         let v = context.initial_state();
         let (spikes, v) = self.run(&part, &x.into_dense(&part)?, v.as_ref(), false)?;
         context.set_final_state(v);
         Ok(spikes.into())
+    }
+
+    fn is_time_chunkable(&self) -> bool {
+        true
     }
 }
 

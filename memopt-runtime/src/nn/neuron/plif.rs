@@ -139,12 +139,17 @@ fn number(w: &Tensor) -> Result<f64> {
 #[diagnostic::do_not_recommend]
 impl Checkpointable for Plif {
     fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
+        let context = &context.layer();
         let part = name_of(context, "Plif");
         let v = context.initial_state();
         let w = context.weight("w", &self.w);
         let (spikes, v) = self.run(&part, &x.into_dense(&part)?, v.as_ref(), false, w)?;
         context.set_final_state(v);
         Ok(spikes.into())
+    }
+
+    fn is_time_chunkable(&self) -> bool {
+        true
     }
 }
 

@@ -260,6 +260,7 @@ fn finish(gradient: &WeightGradient, parts: &[Vec<f64>]) -> Option<Gradient> {
 #[diagnostic::do_not_recommend]
 impl Checkpointable for Psn {
     fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
+        let context = &context.layer();
         let part = name_of(context, "Psn");
         Ok(self.run(&part, &x.into_dense(&part)?, context)?.into())
     }

@@ -53,6 +53,10 @@ macro_rules! layer {
             fn forward(&$self, x: Signal, context: &mut Context) -> Result<Signal> {
                 pool(Kind::$kind, x, context, |$size| $windows)
             }
+
+            fn is_time_chunkable(&self) -> bool {
+                true
+            }
         }
     };
 }
