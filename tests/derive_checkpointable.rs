@@ -32,6 +32,10 @@ impl Checkpointable for Scale {
     fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
         Ok(self.of(&x.into_dense(context.path())?).into())
     }
+
+    fn is_time_chunkable(&self) -> bool {
+        true
+    }
 }
 
 impl TimeChunkable for Scale {}

@@ -211,6 +211,16 @@ fn all_kinds() -> Setup {
     Setup { kinds, width: 3, steps: 5, seed: 3 }
 }
 
+#[test]
+fn marked_blocks_are_the_targets() {
+    let net = all_kinds().build(&VarMap::new()).unwrap();
+    let plan = memopt::checkpoint::plan_for_targets(&net, Keep::TimeChunks(2));
+    let paths: Vec<&str> = plan.segments().map(|(path, _)| path).collect();
+    let expected =
+        ["pieces.0", "pieces.2", "pieces.3.first", "pieces.3.second", "pieces.4.first", "pieces.4.second"];
+    assert_eq!(paths, expected);
+}
+
 fn differing(a: &[Vec<u64>], b: &[Vec<u64>]) -> Vec<usize> {
     assert_eq!(a.len(), b.len());
     (0..a.len()).filter(|&i| a[i] != b[i]).collect()

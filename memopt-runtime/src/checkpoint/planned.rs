@@ -1,9 +1,10 @@
 //! A model with its plan and its session.
 
+use super::fit;
 use super::part::Planner;
-use crate::module::{Checkpointable, Composition, Context, Session, Signal, Step};
+use crate::module::{Checkpointable, Context, Session, Signal};
 use crate::plan::Plan;
-use crate::{Error, Result};
+use crate::Result;
 use candle_core::{ModuleT, Tensor};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -22,24 +23,9 @@ impl<M: Checkpointable> Planned<M> {
     /// The model with this plan and session.
     ///
     /// # Errors
-    /// If the plan names a part that the model does not have.
+    /// If the plan names a part that the model does not have, or segments that overlap, or one inside of chunks.
     pub fn new(model: M, plan: Plan, session: Session) -> Result<Self> {
-        let names = model.composition().map_or_else(Vec::new, |composition| paths(&composition, ""));
-        for (path, _) in plan.segments() {
-            let known = match path.split_once("..") {
-                None => names.iter().any(|name| name == path),
-                Some((first, last)) => {
-                    let parent =
-                        first.rsplit_once('.').map_or(String::new(), |(parent, _)| format!("{parent}."));
-                    let end = format!("{parent}{last}");
-                    names.iter().any(|name| name == first) && names.contains(&end)
-                }
-            };
-            if !known {
-                let what = format!("the model has no part `{path}`; its parts are: {}", names.join(", "));
-                return Err(Error::Plan { what });
-            }
-        }
+        fit::check(&plan, &model.composition().unwrap_or_default())?;
         Ok(Planned { model, plan: Arc::new(plan), session })
     }
 
@@ -91,23 +77,4 @@ impl<M: Checkpointable> ModuleT for Planned<M> {
     fn forward_t(&self, x: &Tensor, train: bool) -> candle_core::Result<Tensor> {
         Ok(self.run(x, train)?.into_dense("the model's output")?)
     }
-}
-
-/// The paths of all parts of a composition, at all depths.
-fn paths(composition: &Composition, parent: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    for step in composition.steps() {
-        match step {
-            Step::Part { name, part, .. } => {
-                let path = if parent.is_empty() { name.to_string() } else { format!("{parent}.{name}") };
-                let inside = part.composition().map_or_else(Vec::new, |inside| paths(&inside, &path));
-                found.push(path);
-                found.extend(inside);
-            }
-            Step::Join { branches, .. } => {
-                found.extend(branches.iter().flat_map(|branch| paths(branch, parent)));
-            }
-        }
-    }
-    found
 }

@@ -31,10 +31,8 @@ pub struct Context {
     /// Who decides how parts are run; `None`: plainly.
     executor: Option<Arc<dyn Executor>>,
     /// How many layers ran at each path so far.
-    uses: Uses,
+    uses: BTreeMap<String, usize>,
 }
-
-type Uses = Arc<Mutex<BTreeMap<String, usize>>>;
 
 /// Where neurons find their states before the window, and leave those after it.
 #[derive(Debug, Clone)]
@@ -82,7 +80,7 @@ impl Context {
             record: None,
             accumulators: None,
             executor: None,
-            uses: Uses::default(),
+            uses: BTreeMap::new(),
         }
     }
 
@@ -111,34 +109,30 @@ impl Context {
         record: Arc<Mutex<Record>>,
         accumulators: Option<Arc<Accumulators>>,
     ) -> Self {
-        let uses = Uses::default();
+        let uses = BTreeMap::new();
         Context { record: Some(record), accumulators, states: Carried::Nowhere, uses, ..self.clone() }
     }
 
     /// The same once more: layers run that ran already.
     pub(crate) fn again(&self) -> Self {
-        Context { uses: Uses::default(), ..self.clone() }
+        Context { uses: BTreeMap::new(), ..self.clone() }
     }
 
     /// The context of the layer that begins to run here. Where several layers run at one path, as in a method that
     /// is a forward, the second has the path `path#2`, and so on, so that each has its own statistics, states, random
     /// numbers and sums. (Better names come from [`Context::enter`].)
-    pub fn layer(&self) -> Self {
-        let mut context = self.clone();
-        let mut uses = self.uses.lock();
-        let count = uses.entry(self.path.clone()).or_default();
+    pub fn layer(&mut self) -> Self {
+        let count = self.uses.entry(self.path.clone()).or_default();
         *count += 1;
-        if *count > 1 {
-            context.path = format!("{}#{count}", self.path);
-        }
-        context
+        let path = if *count > 1 { format!("{}#{count}", self.path) } else { self.path.clone() };
+        Context { path, ..self.clone() }
     }
 
     /// What one time chunk of a segment runs in: it begins at step `start` of the segment's window, with these states,
     /// and leaves them as they are after its last step. Nothing in it is a segment.
     pub(crate) fn chunk(&self, start: usize, states: Arc<Mutex<States>>) -> Self {
         let start = self.start + start;
-        let uses = Uses::default();
+        let uses = BTreeMap::new();
         Context { start, states: Carried::Chunks(states), executor: None, uses, ..self.clone() }
     }
 
