@@ -8,14 +8,13 @@
 
 use super::leaves::{leaves_of, run_leaves, Leaf};
 use super::options::Options;
-use super::replay::{in_recompute, Kept};
+use super::replay::{in_chunks, Chunks};
 use super::segment::Segment;
 use super::time_chunks::adopt;
 use crate::autograd::{backward_from, Gradient};
 use crate::module::{ChannelLayer, Context, NormStatistics, NormSums, Signal, States, Step, WindowNorm};
-use crate::panics::caught;
 use crate::storage::{self, checksum, Channels};
-use crate::{memory, Error, Phase, Result};
+use crate::{Error, Result};
 use candle_core::{CpuStorage, Tensor, Var};
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -48,9 +47,9 @@ pub(super) fn in_channel_chunks(
     })?;
     adopt(&segment, &mut ran, &sliced.leaves, context)?;
     let again = context.recompute(record, ran.weights.accumulators());
-    let y: Tensor = segment.seal_with(ran, move |kept, gradients| {
-        Backward { sliced, context: again, outputs, name }.run(kept, gradients)
-    })?;
+    let backward = Backward { sliced, context: again, outputs, name };
+    let back = move |kept, gradients| in_chunks(kept, gradients, |chunks| backward.back(chunks));
+    let y: Tensor = segment.seal_with(ran, back)?;
     Ok(y.into())
 }
 
@@ -128,34 +127,9 @@ struct Backward {
 }
 
 impl Backward {
-    fn run(self, kept: Kept, mut gradients: Vec<Option<Gradient>>) -> Result<Vec<Option<Gradient>>> {
-        let Kept { segment, packed, tracked, variables, fingerprint, held, weights, .. } = kept;
-        fingerprint.check_variables(&segment)?;
-        let Some(gradient) = gradients.pop().flatten() else {
-            return Ok(std::iter::repeat_with(|| None).take(1 + variables.len()).collect());
-        };
-        let x =
-            in_recompute(&segment, || packed.first().map_or_else(|| Err(lost()), |packed| packed.unpack()))?;
-        drop((packed, held));
-        let is_tracked = tracked.first() == Some(&true);
-        let (dx, mut store) = caught(&segment, Phase::Backward, || self.back(x, gradient, is_tracked))
-            .map_err(|e| e.in_segment(&segment, Phase::Backward))?;
-        let mut answers = vec![dx];
-        for variable in &variables {
-            answers.push(weights.gradient(variable, store.remove(variable).map(Gradient::from))?);
-        }
-        drop(fingerprint);
-        memory::mark_with(|| format!("{segment}: backward"));
-        Ok(answers)
-    }
-
     /// The gradient of the input, and what the layers F have in the graph.
-    fn back(
-        &self,
-        x: Tensor,
-        gradient: Gradient,
-        is_tracked: bool,
-    ) -> Result<(Option<Gradient>, candle_core::backprop::GradStore)> {
+    fn back(&self, chunks: Chunks<'_>) -> Result<(Option<Gradient>, Vec<Option<Gradient>>)> {
+        let Chunks { x, gradient, is_tracked, variables } = chunks;
         let (layer_leaf, layer, norm_leaf, norm) = self.sliced.middle().ok_or_else(lost)?;
         let input = if is_tracked { Var::from_tensor(&x)?.into_inner() } else { x };
         let features = run_leaves(self.sliced.before(), input.clone(), &mut self.context.again())?;
@@ -169,8 +143,8 @@ impl Backward {
             Some(gradient) => backward_from(vec![(features, gradient)])?,
             None => Default::default(),
         };
-        let dx = if is_tracked { store.remove(&input).map(|dx| Gradient::from(dx.detach())) } else { None };
-        Ok((dx, store))
+        let dx = if is_tracked { store.remove(&input).map(Gradient::from) } else { None };
+        Ok((dx, variables.iter().map(|variable| store.remove(variable).map(Gradient::from)).collect()))
     }
 
     /// The gradient at the output of the layer with weights, in the place of the incoming one.

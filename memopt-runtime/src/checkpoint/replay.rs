@@ -83,6 +83,41 @@ where
     Ok(answers)
 }
 
+/// The input of a segment of chunks, and what is wanted of it.
+pub(super) struct Chunks<'a> {
+    pub(super) x: Tensor,
+    pub(super) gradient: Gradient,
+    /// Whether the input's gradient is wanted.
+    pub(super) is_tracked: bool,
+    pub(super) variables: &'a [Tensor],
+}
+
+/// Code that goes chunk by chunk: `back` gives the gradient of the input, and for each variable what is in the graph and
+/// not in the layers' own sums.
+pub(super) fn in_chunks(
+    kept: Kept,
+    mut gradients: Vec<Option<Gradient>>,
+    back: impl FnOnce(Chunks<'_>) -> Result<(Option<Gradient>, Vec<Option<Gradient>>)>,
+) -> Result<Vec<Option<Gradient>>> {
+    let Kept { segment, packed, tracked, variables, fingerprint, held, weights, .. } = kept;
+    fingerprint.check_variables(&segment)?;
+    let Some((gradient, packed)) = gradients.pop().flatten().zip(packed.into_iter().next()) else {
+        return Ok(std::iter::repeat_with(|| None).take(1 + variables.len()).collect());
+    };
+    let x = in_recompute(&segment, || packed.unpack())?;
+    drop((packed, held));
+    let chunks = Chunks { x, gradient, is_tracked: tracked.first() == Some(&true), variables: &variables };
+    let (dx, in_graph) = caught(&segment, Phase::Backward, || back(chunks))
+        .map_err(|e| e.in_segment(&segment, Phase::Backward))?;
+    let mut answers = vec![dx];
+    for (variable, in_graph) in variables.iter().zip(in_graph) {
+        answers.push(weights.gradient(variable, in_graph)?);
+    }
+    drop(fingerprint);
+    memory::mark_with(|| format!("{segment}: backward"));
+    Ok(answers)
+}
+
 /// Runs a part of the recompute; its errors and panics name the segment.
 pub(super) fn in_recompute<T>(segment: &str, f: impl FnOnce() -> Result<T>) -> Result<T> {
     caught(segment, Phase::Recompute, f).map_err(|e| e.in_segment(segment, Phase::Recompute))

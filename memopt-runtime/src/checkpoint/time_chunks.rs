@@ -10,15 +10,14 @@
 
 use super::leaves::{leaves_of, run_leaves, Leaf};
 use super::options::Options;
-use super::replay::{in_recompute, Kept};
+use super::replay::{in_chunks, in_recompute, Chunks};
 use super::segment::{self, Segment};
 use super::weights::Weights;
 use super::window::WindowBuffer;
 use crate::autograd::{backward_from, Gradient};
-use crate::memory;
 use crate::module::{Context, NormStatistics, NormSums, Signal, States, Step, WindowNorm};
 use crate::storage::checksum;
-use crate::{Error, Phase, Result};
+use crate::{Error, Result};
 use candle_core::{Tensor, Var};
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -136,10 +135,8 @@ fn run(chunked: Chunked, options: Options, x: Tensor, context: &mut Context) -> 
     })?;
     adopt(&segment, &mut ran, &chunked.leaves, context)?;
     let again = context.recompute(record, ran.weights.accumulators());
-    segment.seal_with(ran, move |kept, gradients| {
-        let backward = Backward { chunked, ran: left, context: again, name };
-        backward.run(kept, gradients)
-    })
+    let backward = Backward { chunked, ran: left, context: again, name };
+    segment.seal_with(ran, move |kept, gradients| in_chunks(kept, gradients, |chunks| backward.back(chunks)))
 }
 
 /// Adds the parameters of the layers to what a first pass through their twins reached.
@@ -267,38 +264,9 @@ struct Backward {
 type StateGradients = Vec<(String, Gradient)>;
 
 impl Backward {
-    fn run(self, kept: Kept, mut gradients: Vec<Option<Gradient>>) -> Result<Vec<Option<Gradient>>> {
-        let Kept { segment, packed, tracked, variables, fingerprint, held, weights, .. } = kept;
-        fingerprint.check_variables(&segment)?;
-        let none = || Ok(std::iter::repeat_with(|| None).take(1 + variables.len()).collect());
-        let Some(gradient) = gradients.pop().flatten() else { return none() };
-        let x = in_recompute(&segment, || match packed.first() {
-            Some(packed) => packed.unpack(),
-            None => Err(no_steps(&self.context)),
-        })?;
-        drop((packed, held));
-        let is_tracked = tracked.first() == Some(&true);
-        let (dx, foreign) = crate::panics::caught(&segment, Phase::Backward, || {
-            self.back(x, gradient, is_tracked, &variables)
-        })
-        .map_err(|e| e.in_segment(&segment, Phase::Backward))?;
-        let mut answers = vec![dx];
-        for (variable, in_graph) in variables.iter().zip(foreign) {
-            answers.push(weights.gradient(variable, in_graph)?);
-        }
-        drop(fingerprint);
-        memory::mark_with(|| format!("{segment}: backward"));
-        Ok(answers)
-    }
-
     /// The gradient of the input, and those of variables that the layers did not add up themselves.
-    fn back(
-        &self,
-        x: Tensor,
-        gradient: Gradient,
-        is_tracked: bool,
-        variables: &[Tensor],
-    ) -> Result<(Option<Gradient>, Vec<Option<Gradient>>)> {
+    fn back(&self, chunks: Chunks<'_>) -> Result<(Option<Gradient>, Vec<Option<Gradient>>)> {
+        let Chunks { x, gradient, is_tracked, variables } = chunks;
         let ranges = self.chunked.ranges(x.dim(0)?);
         let mut foreign: Vec<Option<Gradient>> = variables.iter().map(|_| None).collect();
         let shape = gradient.shape().clone();
