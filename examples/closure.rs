@@ -3,9 +3,12 @@
 //!
 //! `cargo run --example closure` (with `--release` for figures); `--help` lists the flags.
 
-use candle_core::{Device, Result, Tensor, Var};
+mod common;
+
+use candle_core::{DType, Device, Result, Tensor, Var};
 use candle_nn::{AdamW, Optimizer, ParamsAdamW};
 use clap::{Parser, ValueEnum};
+use common::{end, megabytes, Digits};
 use memopt::checkpoint::{checkpoint, Options};
 use memopt::compress::{self, Auto, Bit, Byte, Null, Sparse, SpikeCompressor};
 use memopt::memory::{live, CountingAllocator, Curve, Scope, Timeline};
@@ -187,52 +190,20 @@ impl Training {
         Ok(timeline.finish())
     }
 
-    fn accuracy(&self, x: &Tensor, labels: &[u32]) -> Result<f64> {
-        let answers = self.forward(x)?.argmax(1)?.to_vec1::<u32>()?;
-        let right = answers.iter().zip(labels).filter(|(a, b)| a == b).count();
-        Ok(100. * right as f64 / labels.len() as f64)
+    fn accuracy(&self, x: &Tensor, labels: &Tensor) -> Result<f64> {
+        let right = self.forward(x)?.argmax(1)?.eq(labels)?.to_dtype(DType::F64)?;
+        Ok(100. * right.mean_all()?.to_scalar::<f64>()?)
     }
-}
-
-/// Images `[N, 1, 8, 8]` in 0..1, and their labels.
-struct Digits {
-    images: Vec<f32>,
-    labels: Vec<u32>,
-}
-
-impl Digits {
-    fn load() -> Self {
-        let data = smartcore::dataset::digits::load_dataset();
-        Digits {
-            images: data.data.iter().map(|v| v / 16.).collect(),
-            labels: data.target.iter().map(|v| *v as u32).collect(),
-        }
-    }
-
-    /// Some of the images, each shown for `time_steps` steps: `[T, N, 1, 8, 8]`; and their labels.
-    fn select(&self, which: &[usize], time_steps: u16) -> Result<(Tensor, Vec<u32>)> {
-        let pixels: Vec<f32> =
-            which.iter().flat_map(|&i| self.images[64 * i..64 * (i + 1)].to_vec()).collect();
-        let images = Tensor::from_vec(pixels, (1, which.len(), 1, 8, 8), CPU)?;
-        let shown = images.repeat((usize::from(time_steps), 1, 1, 1, 1))?;
-        Ok((shown, which.iter().map(|&i| self.labels[i]).collect()))
-    }
-}
-
-fn megabytes(bytes: usize) -> String {
-    format!("{:.3} MB", bytes as f64 / 1e6)
 }
 
 /// Trains both; whether all losses are identical.
 fn run(flags: &Flags, out: &mut impl Write) -> Result<bool> {
     let digits = Digits::load();
-    // Every fifth image is held out.
-    let (held_out, mut training): (Vec<usize>, Vec<usize>) =
-        (0..digits.labels.len()).partition(|i| i % 5 == 0);
+    let (held_out, mut training) = digits.split();
     writeln!(
         out,
         "{} digits of 8x8, {} of them held out; T = {}, batch {}",
-        digits.labels.len(),
+        digits.len(),
         held_out.len(),
         flags.time_steps,
         flags.batch
@@ -246,7 +217,6 @@ fn run(flags: &Flags, out: &mut impl Write) -> Result<bool> {
         let mut sum = 0.;
         for batch in training.chunks(flags.batch.into()) {
             let (x, labels) = digits.select(batch, flags.time_steps)?;
-            let labels = Tensor::new(labels, CPU)?;
             let (a, b) = (plain.step(&x, &labels)?, ours.step(&x, &labels)?);
             steps += 1;
             differing += usize::from(a.to_bits() != b.to_bits());
@@ -288,21 +258,11 @@ fn run(flags: &Flags, out: &mut impl Write) -> Result<bool> {
         )?;
     }
     let (x, labels) = digits.select(&training[..usize::from(flags.batch)], flags.time_steps)?;
-    writeln!(
-        out,
-        "\nLive bytes over one more step, checkpointed:\n{}",
-        ours.curve(&x, &Tensor::new(labels, CPU)?)?
-    )?;
+    writeln!(out, "\nLive bytes over one more step, checkpointed:\n{}", ours.curve(&x, &labels)?)?;
     writeln!(out, "losses: {} of {steps} identical to the bit", steps - differing)?;
     Ok(differing == 0)
 }
 
 fn main() -> Result<ExitCode> {
-    match run(&Flags::parse(), &mut std::io::stdout()) {
-        Ok(true) => Ok(ExitCode::SUCCESS),
-        Ok(false) => Ok(ExitCode::FAILURE),
-        // Whoever reads has read enough, as `head` does.
-        Err(candle_core::Error::Io(e)) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        Err(e) => Err(e),
-    }
+    end(run(&Flags::parse(), &mut std::io::stdout()))
 }

@@ -3,9 +3,12 @@
 //!
 //! `cargo run --example digits` (with `--release` for figures); `--help` lists the flags.
 
+mod common;
+
 use candle_core::{DType, Device, ModuleT, Result, Tensor};
 use candle_nn::{AdamW, Optimizer, ParamsAdamW, VarBuilder, VarMap};
 use clap::Parser;
+use common::{end, megabytes, Digits};
 use indicatif::{ProgressBar, ProgressStyle};
 use memopt::checkpoint::{plan_for_targets, Planned};
 use memopt::memory::{held, live, mark, CountingAllocator, Curve, Scope, Timeline};
@@ -97,32 +100,6 @@ impl Vgg {
         }
         let classifier = Linear::new(from, 10, LinearConfig::default(), vb.pp("classifier"))?;
         Ok(Vgg { features, pool: AvgPool2d::new(2), flatten: Flatten, classifier })
-    }
-}
-
-/// Images `[N, 1, 8, 8]` in 0..1, and their labels.
-struct Digits {
-    images: Vec<f32>,
-    labels: Vec<u32>,
-}
-
-impl Digits {
-    fn load() -> Self {
-        let data = smartcore::dataset::digits::load_dataset();
-        Digits {
-            images: data.data.iter().map(|v| v / 16.).collect(),
-            labels: data.target.iter().map(|v| *v as u32).collect(),
-        }
-    }
-
-    /// Some of the images, each shown for `time_steps` steps: `[T, N, 1, 8, 8]`; and their labels.
-    fn select(&self, which: &[usize], time_steps: u16) -> Result<(Tensor, Tensor)> {
-        let pixels: Vec<f32> =
-            which.iter().flat_map(|&i| self.images[64 * i..64 * (i + 1)].to_vec()).collect();
-        let images = Tensor::from_vec(pixels, (1, which.len(), 1, 8, 8), CPU)?;
-        let shown = images.repeat((usize::from(time_steps), 1, 1, 1, 1))?;
-        let labels: Vec<u32> = which.iter().map(|&i| self.labels[i]).collect();
-        Ok((shown, Tensor::new(labels, CPU)?))
     }
 }
 
@@ -262,17 +239,11 @@ fn draw(path: &Path, curves: &[(&str, Curve)]) -> std::result::Result<(), Box<dy
     Ok(())
 }
 
-fn megabytes(bytes: usize) -> String {
-    format!("{:.3} MB", bytes as f64 / 1e6)
-}
-
 /// Trains both; whether all losses and all variables are identical.
 fn run(flags: &Flags, out: &mut impl Write) -> Result<bool> {
     let digits = Digits::load();
-    // Every fifth image is held out.
-    let (held_out, mut training): (Vec<usize>, Vec<usize>) =
-        (0..digits.labels.len()).partition(|i| i % 5 == 0);
-    let (count, batch) = (digits.labels.len(), usize::from(flags.batch));
+    let (held_out, mut training) = digits.split();
+    let (count, batch) = (digits.len(), usize::from(flags.batch));
     let (t, n) = (flags.time_steps, held_out.len());
     writeln!(
         out,
@@ -351,11 +322,5 @@ fn run(flags: &Flags, out: &mut impl Write) -> Result<bool> {
 }
 
 fn main() -> Result<ExitCode> {
-    match run(&Flags::parse(), &mut std::io::stdout()) {
-        Ok(true) => Ok(ExitCode::SUCCESS),
-        Ok(false) => Ok(ExitCode::FAILURE),
-        // Whoever reads has read enough, as `head` does.
-        Err(candle_core::Error::Io(e)) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        Err(e) => Err(e),
-    }
+    end(run(&Flags::parse(), &mut std::io::stdout()))
 }
