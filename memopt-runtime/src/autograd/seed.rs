@@ -1,6 +1,7 @@
 //! Backward from several tensors with given gradients, without a product and a sum over each.
 
 use super::gradient::Gradient;
+use super::registry::producer_of;
 use super::token;
 use crate::Result;
 use candle_core::backprop::GradStore;
@@ -29,7 +30,14 @@ pub fn backward_from(roots: Vec<(Tensor, Gradient)>) -> Result<GradStore> {
     for (index, (root, gradient)) in roots.into_iter().enumerate() {
         let name = || format!("root {index}");
         gradient.check("backward_from", name, root.shape(), root.dtype(), root.device())?;
-        if root.track_op() && !root.dtype().is_int() {
+        if !root.track_op() || root.dtype().is_int() {
+            continue;
+        }
+        if let Some(producer) = producer_of(&root) {
+            // Straight into the function that made it: Candle adds nothing up, and the root itself may die.
+            producer.cell.deposit(producer.output, gradient)?;
+            seeds.push(producer.token.apply_op1(Delivered)?);
+        } else {
             let gradient = Mutex::new(Some(gradient.into_tensor()));
             seeds.push(root.apply_op1(Seed { gradient })?);
         }
@@ -45,6 +53,23 @@ pub fn backward_from(roots: Vec<(Tensor, Gradient)>) -> Result<GradStore> {
     match seeds.pop() {
         Some(sum) => Ok(sum.backward()?),
         None => Ok(GradStore::default()),
+    }
+}
+
+/// A scalar whose argument, a function's token, has got one gradient.
+struct Delivered;
+
+impl CustomOp1 for Delivered {
+    fn name(&self) -> &'static str {
+        "memopt delivered"
+    }
+
+    fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
+        Ok(token::forward())
+    }
+
+    fn bwd(&self, token: &Tensor, _: &Tensor, _: &Tensor) -> candle_core::Result<Option<Tensor>> {
+        token::deliveries(1, token.device()).map(Some)
     }
 }
 
