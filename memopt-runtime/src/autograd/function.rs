@@ -1,6 +1,6 @@
 //! Builds the graph of one function.
 
-use super::cell::Cell;
+use super::cell::{Backward, Cell};
 use super::depth::depth_limit;
 use super::edge::Edge;
 use super::gradient::Gradient;
@@ -35,7 +35,17 @@ pub fn apply<B>(
 where
     B: FnOnce(Vec<Option<Gradient>>) -> Result<Vec<Option<Gradient>>> + Send + 'static,
 {
-    let name = name.into();
+    build(name.into(), inputs, outputs, Box::new(backward), false)
+}
+
+/// [`apply`]; a leaf stands at the beginning of a graph.
+pub(super) fn build(
+    name: String,
+    inputs: Vec<Edge>,
+    outputs: Vec<Output>,
+    backward: Backward,
+    is_leaf: bool,
+) -> Result<Vec<Tensor>> {
     check(&name, &inputs, &outputs)?;
     let arguments = Arguments::of(&inputs);
     if arguments.is_empty() {
@@ -48,7 +58,7 @@ where
         return Err(Error::TooDeep { function: name, limit });
     }
     let first = outputs.first().map_or((Shape::from(0), DType::F32), |o| (o.shape.clone(), o.dtype()));
-    let cell = Arc::new(Cell::new(name, inputs, outputs.len(), Box::new(backward)));
+    let cell = Arc::new(Cell::new(name, inputs, outputs.len(), backward));
     let alive = Arc::new(OnceLock::new());
     let run = Run { cell: cell.clone(), _live: alive.clone() };
     let token = arguments.join(&cell, &Device::Cpu)?.apply_op1(run)?;
@@ -69,7 +79,7 @@ where
                 index,
                 _registration: registration.clone(),
             })?;
-            let producer = Producer { token: token.clone(), cell: cell.clone(), output: index };
+            let producer = Producer { token: token.clone(), cell: cell.clone(), output: index, is_leaf };
             let _ = registration.set(Registration::new(&tensor, Arc::new(producer)));
             Ok(tensor)
         })

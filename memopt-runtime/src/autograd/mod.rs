@@ -64,6 +64,7 @@ mod edge;
 mod function;
 mod gradient;
 mod join;
+mod leaf;
 mod live;
 mod output;
 mod registry;
@@ -81,6 +82,7 @@ pub use seed::backward_from;
 pub use trace::variables_reached;
 
 pub(crate) use age::Age;
+pub(crate) use leaf::{leaf, Caught};
 pub(crate) use trace::{reached, Reached, Stranger};
 
 /// Number of tensors in the registry of function outputs: those of live functions, and no others.

@@ -13,6 +13,8 @@ pub(super) struct Producer {
     pub(super) cell: Arc<Cell>,
     /// Which output.
     pub(super) output: usize,
+    /// Whether it stands at the beginning of a graph.
+    pub(super) is_leaf: bool,
 }
 
 type Map = HashMap<TensorId, Weak<Producer>>;

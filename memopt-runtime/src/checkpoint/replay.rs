@@ -72,8 +72,7 @@ where
         .map_err(|e| e.in_segment(&segment, Phase::Backward))?;
     let mut answers = Vec::with_capacity(leaves.len() + variables.len());
     for leaf in leaves {
-        let gradient = leaf.and_then(|leaf| store.remove(&leaf.leaf).map(|g| leaf.gradient(&g.detach())));
-        answers.push(gradient.transpose()?.map(Gradient::from));
+        answers.push(leaf.map_or(Ok(None), |leaf| leaf.gradient())?);
     }
     for variable in &variables {
         answers.push(weights.gradient(variable, store.remove(variable).map(Gradient::from))?);

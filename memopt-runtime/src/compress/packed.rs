@@ -2,8 +2,9 @@
 
 use super::compressor::{Encoded, Encoding, SpikeCompressor};
 use crate::arrangement::Arrangement;
+use crate::autograd::{leaf, Caught, Gradient};
 use crate::{storage, Error, Result};
-use candle_core::{DType, Shape, Tensor, Var};
+use candle_core::{CpuStorage, DType, Shape, Tensor};
 use std::any::Any;
 
 /// A tensor as a compressor keeps it.
@@ -55,17 +56,18 @@ impl Packed {
     pub fn unpack(&self) -> Result<Tensor> {
         match &self.kept {
             Kept::Tensor(x) => Ok(x.clone()),
-            Kept::Encoded(_) => self.arrangement.expand(&self.decode(false)?),
+            Kept::Encoded(_) => self.arrangement.expand(&self.decode()?),
         }
     }
 
     /// The tensor as a new leaf of a graph. What was kept is freed.
     pub(crate) fn into_leaf(self) -> Result<Leaf> {
-        let leaf = match &self.kept {
-            Kept::Tensor(x) => Var::from_tensor(&self.arrangement.in_memory_order(x)?)?.into_inner(),
-            Kept::Encoded(_) => self.decode(true)?,
+        let elements = match &self.kept {
+            Kept::Tensor(x) => storage::owned(&self.arrangement.in_memory_order(x)?)?,
+            Kept::Encoded(_) => self.decoded()?,
         };
-        Ok(Leaf { tensor: self.arrangement.expand(&leaf)?, leaf, arrangement: self.arrangement })
+        let (leaf, caught) = leaf(elements, self.arrangement.compact_shape())?;
+        Ok(Leaf { tensor: self.arrangement.expand(&leaf)?, caught, arrangement: self.arrangement })
     }
 
     /// The encoded form, if it is a `T`: how kernels that work on packed spikes get at them.
@@ -125,29 +127,34 @@ impl Packed {
         }
     }
 
-    /// Decodes into a contiguous tensor of the compact shape, without a copy.
-    fn decode(&self, is_variable: bool) -> Result<Tensor> {
+    /// The elements, decoded and counted.
+    fn decoded(&self) -> Result<CpuStorage> {
         let Kept::Encoded(encoded) = &self.kept else {
             return Err(candle_core::Error::Msg("a tensor kept as it is needs no decoding".into()).into());
         };
         let elements = encoded.decode()?;
         let (got_len, got_dtype) = (storage::len(&elements), storage::dtype(&elements));
-        let shape = self.arrangement.compact_shape();
-        if (got_len, got_dtype) != (shape.elem_count(), self.dtype) {
+        let expected_len = self.arrangement.compact_shape().elem_count();
+        if (got_len, got_dtype) != (expected_len, self.dtype) {
             return Err(Error::Decoded {
                 compressor: encoded.encoding().to_owned(),
-                expected_len: shape.elem_count(),
+                expected_len,
                 expected_dtype: self.dtype,
                 got_len,
                 got_dtype,
             });
         }
-        Ok(storage::into_tensor(elements, shape, is_variable))
+        Ok(elements)
+    }
+
+    /// Decoded into a contiguous tensor of the compact shape, without a copy.
+    fn decode(&self) -> Result<Tensor> {
+        Ok(storage::into_tensor(self.decoded()?, self.arrangement.compact_shape(), false))
     }
 
     /// Whether decoding gives these elements, bit for bit.
     fn restores(&self, compact: &Tensor) -> Result<bool> {
-        Ok(storage::same_bits(&self.decode(false)?, compact))
+        Ok(storage::same_bits(&self.decode()?, compact))
     }
 }
 
@@ -155,15 +162,19 @@ impl Packed {
 pub(crate) struct Leaf {
     /// The tensor, as it was.
     pub(crate) tensor: Tensor,
-    /// The variable behind it: its compact form.
-    pub(crate) leaf: Tensor,
+    caught: Caught,
     arrangement: Arrangement,
 }
 
 impl Leaf {
-    /// The gradient of the tensor with each repetition once, from that of the leaf.
-    pub(crate) fn gradient(&self, of_leaf: &Tensor) -> Result<Tensor> {
-        self.arrangement.restore_order(of_leaf)
+    /// The gradient of the tensor, with each repetition once, if backward came here.
+    pub(crate) fn gradient(&self) -> Result<Option<Gradient>> {
+        match self.caught.take() {
+            Some(gradient) if !self.arrangement.is_contiguous() => {
+                Ok(Some(self.arrangement.restore_order(&gradient.into_tensor())?.into()))
+            }
+            gradient => Ok(gradient),
+        }
     }
 }
 
