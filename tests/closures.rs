@@ -313,6 +313,28 @@ fn single_columns_and_rows_in_any_order_in_memory() {
     }
 }
 
+/// What a nested closure needs of the outer one's inputs, it takes as inputs: a captured one would lose its gradient.
+#[test]
+fn a_nested_closure_does_not_lose_the_gradient_of_an_outer_input_silently() {
+    let (a, b) = (var(1, &[4]), var(2, &[4]));
+    let captured = |x: &[Tensor]| -> Result<Tensor> {
+        let outer = x[0].clone();
+        Ok(checkpoint(move |x| x[0].mul(&outer), &x[1..], "inner")?)
+    };
+    let y = checkpoint(captured, &[&a, &b], "outer").unwrap();
+    let error = y.sum_all().unwrap().backward().unwrap_err();
+    let found = typed(&error);
+    assert!(
+        matches!(found.root(), Error::CapturedActivation { segment, .. } if segment == "inner"),
+        "{error}"
+    );
+    let passed = |x: &[Tensor]| -> Result<Tensor> { Ok(checkpoint(|x| x[0].mul(&x[1]), x, "inner")?) };
+    let y = checkpoint(passed, &[&a, &b], "outer").unwrap();
+    let g = y.sum_all().unwrap().backward().unwrap();
+    assert_same(g.get(&a).unwrap(), &b.as_detached_tensor());
+    assert_same(g.get(&b).unwrap(), &a.as_detached_tensor());
+}
+
 #[test]
 fn nested_closures_are_packed_and_counted_once() {
     let x = var(1, &[8]);
