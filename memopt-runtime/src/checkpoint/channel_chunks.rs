@@ -10,7 +10,6 @@ use super::leaves::{leaves_of, run_leaves, Leaf};
 use super::options::Options;
 use super::replay::{in_chunks, Chunks};
 use super::segment::Segment;
-use super::time_chunks::adopt;
 use crate::autograd::{backward_from, Gradient};
 use crate::module::{ChannelLayer, Context, NormStatistics, NormSums, Signal, States, Step, WindowNorm};
 use crate::storage::{self, checksum, Channels};
@@ -45,7 +44,7 @@ pub(super) fn in_channel_chunks(
         }
         Ok(y)
     })?;
-    adopt(&segment, &mut ran, &sliced.leaves, context)?;
+    segment.adopt(&mut ran, sliced.leaves.iter().flat_map(Leaf::parameters), context)?;
     let again = context.recompute(record, ran.weights.accumulators());
     let backward = Backward { sliced, context: again, outputs, name };
     let back = move |kept, gradients| in_chunks(kept, gradients, |chunks| backward.back(chunks));
@@ -201,10 +200,7 @@ impl Backward {
             sums.dy.extend(of_slice.dy);
             sums.dy_normalized.extend(of_slice.dy_normalized);
         }
-        let gradients: Vec<_> = norm_leaf.at(&mut at_norm, |context| {
-            norm.weights(context).into_iter().map(|weight| weight.into_parts().2).collect()
-        });
-        norm.parameter_gradients(&[sums], &gradients)?;
+        norm_leaf.add_norm_gradients(norm, &sums, &mut at_norm)?;
         Ok(window)
     }
 

@@ -1,6 +1,6 @@
 //! Nested chains as one chain of layers.
 
-use crate::module::{ChannelLayer, Context, Signal, Step, WindowNorm};
+use crate::module::{ChannelLayer, Context, NormSums, Signal, Step, WindowNorm};
 use crate::Result;
 use candle_core::Tensor;
 use std::ops::Range;
@@ -88,6 +88,19 @@ impl Leaf {
     pub(super) fn at<T>(&self, context: &mut Context, f: impl FnOnce(&mut Context) -> T) -> T {
         let names: Vec<&str> = self.chains.iter().map(String::as_str).chain(self.step.name()).collect();
         enter(&names, context, f)
+    }
+
+    /// Adds the gradients of the parameters of this layer, whose pieces `norm` is, where its weights are added up.
+    pub(super) fn add_norm_gradients(
+        &self,
+        norm: &dyn WindowNorm,
+        sums: &NormSums,
+        context: &mut Context,
+    ) -> Result<()> {
+        let weights = self.at(context, |context| norm.weights(context));
+        let gradients: Vec<_> = weights.into_iter().map(|weight| weight.into_parts().2).collect();
+        norm.parameter_gradients(std::slice::from_ref(sums), &gradients)?;
+        Ok(())
     }
 
     fn run(&self, x: Signal, context: &mut Context) -> Result<Signal> {

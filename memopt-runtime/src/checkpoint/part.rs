@@ -4,7 +4,6 @@ use super::channel_chunks::in_channel_chunks;
 use super::options::Options;
 use super::segment::Segment;
 use super::time_chunks::in_time_chunks;
-use super::weights::Weights;
 use crate::compress::{Auto, SpikeCompressor};
 use crate::module::{run_plainly, Checkpointable, Composition, Context, Executor, Form, Signal, Step};
 use crate::plan::{self, Keep, Plan};
@@ -101,10 +100,7 @@ fn recomputed(steps: &[Step], options: Options, x: Signal, context: &mut Context
         output_form = y.form();
         Ok(y.into_tensors())
     })?;
-    for parameter in steps.iter().flat_map(Step::parameters) {
-        segment.add_parameter(&mut ran, parameter)?;
-    }
-    ran.weights = Weights::inside(context.accumulators())?;
+    segment.adopt(&mut ran, steps.iter().flat_map(Step::parameters), context)?;
     let accumulators = ran.weights.accumulators();
     let (steps, context) = (steps.to_vec(), context.clone());
     let again = move |x: &[Tensor]| -> candle_core::Result<Vec<Tensor>> {

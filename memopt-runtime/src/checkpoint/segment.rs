@@ -10,6 +10,7 @@ use super::weights::Weights;
 use crate::arrangement::Arrangement;
 use crate::autograd::{apply, reached, Age, Edge, Gradient, Output, Reached, Stranger};
 use crate::compress::{self, Pack, Packed, SpikeCompressor};
+use crate::module::Context;
 use crate::panics::caught;
 use crate::{memory, Error, Phase, Result};
 use candle_core::Tensor;
@@ -96,6 +97,21 @@ impl Segment {
         if ran.others.iter().all(|known| known.id() != parameter.id()) {
             ran.others.push(parameter);
         }
+        Ok(())
+    }
+
+    /// What a first pass through a detached twin still needs for its recompute: the parameters, and the weights added up
+    /// in the accumulators of the segment around, or in its own.
+    pub(super) fn adopt(
+        &self,
+        ran: &mut Ran,
+        parameters: impl IntoIterator<Item = Tensor>,
+        context: &Context,
+    ) -> Result<()> {
+        for parameter in parameters {
+            self.add_parameter(ran, parameter)?;
+        }
+        ran.weights = Weights::inside(context.accumulators())?;
         Ok(())
     }
 

@@ -11,8 +11,7 @@
 use super::leaves::{leaves_of, run_leaves, Leaf};
 use super::options::Options;
 use super::replay::{in_chunks, in_recompute, Chunks};
-use super::segment::{self, Segment};
-use super::weights::Weights;
+use super::segment::Segment;
 use super::window::WindowBuffer;
 use crate::autograd::{backward_from, Gradient};
 use crate::module::{Context, NormStatistics, NormSums, Signal, States, Step, WindowNorm};
@@ -133,24 +132,10 @@ fn run(chunked: Chunked, options: Options, x: Tensor, context: &mut Context) -> 
         left = ran;
         Ok(y)
     })?;
-    adopt(&segment, &mut ran, &chunked.leaves, context)?;
+    segment.adopt(&mut ran, chunked.leaves.iter().flat_map(Leaf::parameters), context)?;
     let again = context.recompute(record, ran.weights.accumulators());
     let backward = Backward { chunked, ran: left, context: again, name };
     segment.seal_with(ran, move |kept, gradients| in_chunks(kept, gradients, |chunks| backward.back(chunks)))
-}
-
-/// Adds the parameters of the layers to what a first pass through their twins reached.
-pub(super) fn adopt(
-    segment: &Segment,
-    ran: &mut segment::Ran,
-    leaves: &[Leaf],
-    context: &Context,
-) -> Result<()> {
-    for parameter in leaves.iter().flat_map(Leaf::parameters) {
-        segment.add_parameter(ran, parameter)?;
-    }
-    ran.weights = Weights::inside(context.accumulators())?;
-    Ok(())
 }
 
 /// The output over the window, and the states at the borders.
@@ -279,10 +264,7 @@ impl Backward {
             let (at_output, of_norm) =
                 self.through_norm(&x, window, norm, &of_window, &ranges, &mut foreign, variables)?;
             window = at_output;
-            let gradients: Vec<_> = leaf.at(&mut at_norm, |context| {
-                norm.weights(context).into_iter().map(|weight| weight.into_parts().2).collect()
-            });
-            norm.parameter_gradients(std::slice::from_ref(&of_norm), &gradients)?;
+            leaf.add_norm_gradients(norm, &of_norm, &mut at_norm)?;
             (sums, statistics) = (Some(of_norm), Some(of_window));
         }
 

@@ -109,8 +109,7 @@ impl Context {
         record: Arc<Mutex<Record>>,
         accumulators: Option<Arc<Accumulators>>,
     ) -> Self {
-        let uses = BTreeMap::new();
-        Context { record: Some(record), accumulators, states: Carried::Nowhere, uses, ..self.clone() }
+        Context { record: Some(record), accumulators, states: Carried::Nowhere, ..self.again() }
     }
 
     /// The same once more: layers run that ran already.
@@ -132,8 +131,7 @@ impl Context {
     /// and leaves them as they are after its last step. Nothing in it is a segment.
     pub(crate) fn chunk(&self, start: usize, states: Arc<Mutex<States>>) -> Self {
         let start = self.start + start;
-        let uses = BTreeMap::new();
-        Context { start, states: Carried::Chunks(states), executor: None, uses, ..self.clone() }
+        Context { start, states: Carried::Chunks(states), executor: None, ..self.again() }
     }
 
     /// The states that a segment of chunks begins with: what its first pass recorded, else what is carried from call to
