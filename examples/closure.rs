@@ -8,7 +8,7 @@ mod common;
 use candle_core::{DType, Device, Result, Tensor, Var};
 use candle_nn::{AdamW, Optimizer, ParamsAdamW};
 use clap::{Parser, ValueEnum};
-use common::{end, megabytes, Digits};
+use common::{end, memory_table, Digits};
 use memopt::checkpoint::{checkpoint, Options};
 use memopt::compress::{self, Auto, Bit, Byte, Null, Sparse, SpikeCompressor};
 use memopt::memory::{live, CountingAllocator, Curve, Scope, Timeline};
@@ -226,22 +226,8 @@ fn run(flags: &Flags, out: &mut impl Write) -> Result<bool> {
     }
 
     let (x, labels) = digits.select(&held_out, flags.time_steps)?;
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::ASCII_MARKDOWN);
-    table.set_header(["", "plain Candle", "checkpointed", "ratio"]);
-    let ratio = |a: usize, b: usize| format!("{:.1}x less", a as f64 / b as f64);
-    table.add_row([
-        "held after forward",
-        &megabytes(plain.held),
-        &megabytes(ours.held),
-        &ratio(plain.held, ours.held),
-    ]);
-    table.add_row([
-        "peak of a step",
-        &megabytes(plain.peak),
-        &megabytes(ours.peak),
-        &ratio(plain.peak, ours.peak),
-    ]);
+    let mut table =
+        memory_table(["plain Candle", "checkpointed"], [plain.held, ours.held], [plain.peak, ours.peak]);
     let accuracy = [plain.accuracy(&x, &labels)?, ours.accuracy(&x, &labels)?].map(|a| format!("{a:.2} %"));
     table.add_row(["accuracy, held out", &accuracy[0], &accuracy[1], ""]);
     writeln!(out, "\n{table}\n\nHow the inputs were kept, by layer:")?;

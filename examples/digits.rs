@@ -8,7 +8,7 @@ mod common;
 use candle_core::{DType, Device, ModuleT, Result, Tensor};
 use candle_nn::{AdamW, Optimizer, ParamsAdamW, VarBuilder, VarMap};
 use clap::Parser;
-use common::{end, megabytes, Digits};
+use common::{end, memory_table, Digits};
 use indicatif::{ProgressBar, ProgressStyle};
 use memopt::checkpoint::{plan_for_targets, Planned};
 use memopt::memory::{held, live, mark, CountingAllocator, Curve, Scope, Timeline};
@@ -284,22 +284,7 @@ fn run(flags: &Flags, out: &mut impl Write) -> Result<bool> {
         writeln!(out, "{line}")?;
     }
     let [plain, ours] = &both;
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::ASCII_MARKDOWN);
-    table.set_header(["", plain.name, ours.name, "ratio"]);
-    let less = |a: usize, b: usize| format!("{:.1}x less", a as f64 / b as f64);
-    table.add_row([
-        "held after forward",
-        &megabytes(plain.held),
-        &megabytes(ours.held),
-        &less(plain.held, ours.held),
-    ]);
-    table.add_row([
-        "peak of a step",
-        &megabytes(plain.peak),
-        &megabytes(ours.peak),
-        &less(plain.peak, ours.peak),
-    ]);
+    let mut table = memory_table([plain.name, ours.name], [plain.held, ours.held], [plain.peak, ours.peak]);
     let times = both.each_ref().map(Training::median_ms);
     let ms = times.map(|ms| format!("{ms:.1} ms"));
     table.add_row(["a step (median)", &ms[0], &ms[1], &format!("{:.2}x as long", times[1] / times[0])]);

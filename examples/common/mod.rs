@@ -40,8 +40,20 @@ impl Digits {
     }
 }
 
+/// A table of the bytes that two trainings held after forward, and of the peaks of a step.
+pub fn memory_table(names: [&str; 2], held: [usize; 2], peak: [usize; 2]) -> comfy_table::Table {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::ASCII_MARKDOWN);
+    table.set_header(["", names[0], names[1], "ratio"]);
+    for (what, [plain, ours]) in [("held after forward", held), ("peak of a step", peak)] {
+        let less = format!("{:.1}x less", plain as f64 / ours as f64);
+        table.add_row([what, &megabytes(plain), &megabytes(ours), &less]);
+    }
+    table
+}
+
 /// Bytes as MB (10^6).
-pub fn megabytes(bytes: usize) -> String {
+fn megabytes(bytes: usize) -> String {
     format!("{:.3} MB", bytes as f64 / 1e6)
 }
 

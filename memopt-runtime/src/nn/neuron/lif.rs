@@ -2,14 +2,11 @@
 
 use super::charge::Charge;
 use super::firing::{firing_options, Firing};
-use super::name_of;
+use super::fixed::fixed_neuron;
 use super::window::Window;
-use crate::module::{Checkpointable, Context, Part, Signal};
 use crate::nn::real::misfit;
-use crate::parameters::{Parameters, Visitor};
 use crate::Result;
 use candle_core::Tensor;
-use std::ops::Range;
 
 /// Leaky integrate-and-fire:
 ///
@@ -95,33 +92,4 @@ impl Lif {
     }
 }
 
-#[diagnostic::do_not_recommend]
-impl Checkpointable for Lif {
-    /// Each neuron works by itself.
-    fn for_channels(&self, _: Range<usize>) -> Result<Option<Part>> {
-        Ok(Some(Part::of(self)))
-    }
-
-    fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
-        let context = &context.layer();
-        let part = name_of(context, "Lif");
-        let v = context.initial_state();
-        let (spikes, v) = self.run(&part, &x.into_dense(&part)?, v.as_ref(), false)?;
-        context.set_final_state(v);
-        Ok(spikes.into())
-    }
-
-    fn is_time_chunkable(&self) -> bool {
-        true
-    }
-}
-
-/// No parameters.
-#[diagnostic::do_not_recommend]
-impl Parameters for Lif {
-    fn visit_parameters(&self, _: &mut Visitor<'_>) {}
-
-    fn detached(&self) -> Self {
-        self.clone()
-    }
-}
+fixed_neuron!(Lif);
