@@ -142,9 +142,9 @@ pub fn forward_t<M: Checkpointable>(model: &M, xs: &Tensor, train: bool) -> Cand
     if train && memopt_runtime::checkpoint::is_inside_segment() {
         return Err(memopt_runtime::Error::TrainedInsideSegment { model: name }.into());
     }
-    let session = Session::of_process();
-    let mut context = if train { Context::training(session) } else { Context::evaluation(session) };
-    Ok(model.forward(xs.into(), &mut context)?.into_dense(name)?)
+    Session::of_process()
+        .forward(train, |context| model.forward(xs.into(), context)?.into_dense(name))
+        .map_err(Into::into)
 }
 
 /// A method of a model that joins branches.

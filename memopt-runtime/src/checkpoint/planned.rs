@@ -2,7 +2,7 @@
 
 use super::fit;
 use super::part::Planner;
-use crate::module::{Checkpointable, Context, Session, Signal};
+use crate::module::{Checkpointable, Session, Signal};
 use crate::plan::Plan;
 use crate::Result;
 use candle_core::{ModuleT, Tensor};
@@ -32,13 +32,16 @@ impl<M: Checkpointable> Planned<M> {
     /// The output for the window `x`.
     ///
     /// # Errors
-    /// Those of the parts, with the path of the segment.
+    /// Those of the parts, with the path of the segment. Then nothing has moved: see [`Session::forward`].
     pub fn run(&self, x: impl Into<Signal>, training: bool) -> Result<Signal> {
-        let context = match training {
-            true => Context::training(&self.session),
-            false => Context::evaluation(&self.session),
-        };
-        self.model.forward(x.into(), &mut context.with_executor(Arc::new(Planner(self.plan.clone()))))
+        self.forward(x.into(), training, Ok)
+    }
+
+    fn forward<T>(&self, x: Signal, training: bool, output: impl FnOnce(Signal) -> Result<T>) -> Result<T> {
+        let planner = Arc::new(Planner(self.plan.clone()));
+        self.session.forward(training, |context| {
+            output(self.model.forward(x, &mut context.clone().with_executor(planner))?)
+        })
     }
 
     /// The output in evaluation, through the detached twin: no graph is built.
@@ -46,7 +49,7 @@ impl<M: Checkpointable> Planned<M> {
     /// # Errors
     /// Those of the parts.
     pub fn predict(&self, x: impl Into<Signal>) -> Result<Signal> {
-        self.model.detached().forward(x.into(), &mut Context::evaluation(&self.session))
+        self.session.forward(false, |context| self.model.detached().forward(x.into(), context))
     }
 
     /// The plan.
@@ -75,6 +78,6 @@ impl<M> Deref for Planned<M> {
 
 impl<M: Checkpointable> ModuleT for Planned<M> {
     fn forward_t(&self, x: &Tensor, train: bool) -> candle_core::Result<Tensor> {
-        Ok(self.run(x, train)?.into_dense("the model's output")?)
+        Ok(self.forward(x.into(), train, |y| y.into_dense("the model's output"))?)
     }
 }

@@ -181,16 +181,20 @@ fn first_pass(
             ran.before = borders;
             let mut at_norm = first.clone();
             let (statistics, is_first) = leaf.at(&mut at_norm, |context| {
+                let path = context.path();
                 context.statistics(|| {
                     let mut statistics = norm.no_statistics();
                     for range in &ranges {
                         norm.add_statistics(&mut statistics, &chunk(&z, range.clone())?)?;
                     }
+                    norm.check_statistics(path, &statistics)?;
                     Ok(statistics)
                 })
             })?;
             if is_first {
-                norm.move_running(&statistics)?;
+                let (leaf, statistics) = (leaf.clone(), statistics.clone());
+                outer
+                    .when_done(move || leaf.window_norm().map_or(Ok(()), |n| n.move_running(&statistics)))?;
             }
             let mut input = |range| normalized(norm, &chunk(&z, range)?, &statistics);
             let (y, borders) = stage(chunked.after(), &mut input)?;

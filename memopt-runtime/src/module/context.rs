@@ -2,6 +2,7 @@
 
 use super::accumulators::Accumulators;
 use super::executor::Executor;
+use super::forward::Moves;
 use super::record::{NormStatistics, Record};
 use super::session::Session;
 use super::states::States;
@@ -32,6 +33,8 @@ pub struct Context {
     executor: Option<Arc<dyn Executor>>,
     /// How many layers ran at each path so far.
     uses: BTreeMap<String, usize>,
+    /// What is to be done when the whole forward has succeeded; `None`: it is done at once.
+    moves: Option<Moves>,
 }
 
 /// Where neurons find their states before the window, and leave those after it.
@@ -59,28 +62,59 @@ pub struct RandomKey {
 }
 
 impl Context {
-    /// The context of a training forward of a whole model.
+    /// The context of a training forward of layers that are run by hand: what outlives it moves at once, also if a
+    /// later layer fails. ([`Session::forward`] runs a whole model.)
     pub fn training(session: &Session) -> Self {
-        Self::new(session, true)
+        Self::new(session, true, session.begin(true), session.carried(true))
     }
 
-    /// The context of an evaluation: running statistics, no dropout; nothing moves.
+    /// The context of an evaluation: running statistics, no dropout; nothing moves but the states of evaluation, where
+    /// they are carried.
     pub fn evaluation(session: &Session) -> Self {
-        Self::new(session, false)
+        Self::new(session, false, session.begin(false), session.carried(false))
     }
 
-    fn new(session: &Session, training: bool) -> Self {
+    /// The context of the forward of a whole model.
+    pub(super) fn of_forward(
+        session: &Session,
+        training: bool,
+        call: u64,
+        states: Option<Arc<Mutex<States>>>,
+        moves: Moves,
+    ) -> Self {
+        Context { moves: Some(moves), ..Self::new(session, training, call, states) }
+    }
+
+    fn new(session: &Session, training: bool, call: u64, states: Option<Arc<Mutex<States>>>) -> Self {
         Context {
             training,
             seed: session.seed,
-            call: session.begin(training),
+            call,
             path: String::new(),
             start: 0,
-            states: session.carried(training).map_or(Carried::Nowhere, Carried::Calls),
+            states: states.map_or(Carried::Nowhere, Carried::Calls),
             record: None,
             accumulators: None,
             executor: None,
             uses: BTreeMap::new(),
+            moves: None,
+        }
+    }
+
+    /// Moves something that outlives the forward, such as running statistics: when the whole forward has succeeded, or
+    /// at once where layers are run by hand.
+    ///
+    /// A layer does so in its first pass only; see [`statistics`](Self::statistics).
+    ///
+    /// # Errors
+    /// Those of `what`, if it is done at once.
+    pub fn when_done(&self, what: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
+        match &self.moves {
+            Some(moves) => {
+                moves.add(what);
+                Ok(())
+            }
+            None => what(),
         }
     }
 

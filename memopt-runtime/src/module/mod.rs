@@ -17,6 +17,7 @@ mod composition;
 mod containers;
 mod context;
 mod executor;
+mod forward;
 mod join;
 mod part;
 mod record;

@@ -54,6 +54,12 @@ impl Session {
         }
     }
 
+    /// Undoes the [`begin`](Self::begin) of a training forward that failed.
+    pub(super) fn take_back(&self, call: u64) {
+        // Where another one began meanwhile, its number stays its own.
+        let _ = self.calls.compare_exchange(call + 1, call, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
     pub(super) fn carried(&self, training: bool) -> Option<Arc<Mutex<States>>> {
         self.carried.as_ref().map(|states| states[usize::from(!training)].clone())
     }

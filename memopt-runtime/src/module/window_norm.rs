@@ -13,7 +13,8 @@ use candle_core::{CpuStorage, Tensor};
 /// ```text
 /// let mut statistics = norm.no_statistics();
 /// for z in chunks, first to last            { norm.add_statistics(&mut statistics, z) }
-/// norm.move_running(&statistics)            // once, in the first pass of training
+/// norm.check_statistics(path, &statistics)
+/// norm.move_running(&statistics)            // once, in the first pass of training, when the forward has succeeded
 /// for z in chunks                           { norm.normalize(z, shape, &statistics) -> y }
 ///
 /// let mut sums = norm.no_sums();
@@ -92,6 +93,12 @@ pub trait WindowNorm: Send + Sync {
         sums: &[NormSums],
         gradients: &[WeightGradient],
     ) -> Result<Vec<Option<Gradient>>>;
+
+    /// Whether training can go by statistics of so few elements; `part` is the norm's path, for the error.
+    ///
+    /// # Errors
+    /// If the window has fewer than two elements of a channel.
+    fn check_statistics(&self, part: &str, statistics: &NormStatistics) -> Result<()>;
 
     /// Moves the running statistics; once for each training forward, in its first pass.
     ///

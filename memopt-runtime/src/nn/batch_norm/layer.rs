@@ -1,6 +1,6 @@
 //! Batch norm as a layer: its pieces over the window as one chunk.
 
-use super::{running, BatchNorm};
+use super::BatchNorm;
 use crate::autograd::Gradient;
 use crate::module::{rows, Checkpointable, Context, NormStatistics, NormSums, Part, Signal, WindowNorm};
 use crate::nn::element::{with_element, Element};
@@ -88,21 +88,19 @@ impl Checkpointable for BatchNorm {
         let training = context.is_training();
         let x = Input::new(x, context)?;
         let (dims, dtype) = (x.values.dims(), x.values.dtype());
-        let planes = self.planes(context.path(), dims, dtype)?;
+        self.planes(context.path(), dims, dtype)?;
         let (statistics, is_first_pass) = context.statistics(|| {
             if !training {
                 return self.running_statistics();
             }
             let mut statistics = self.no_statistics();
             self.add_statistics(&mut statistics, &x.values)?;
-            if statistics.count < 2. {
-                let count = planes.len() / self.channels.max(1);
-                return Err(running::too_few(context.path(), count));
-            }
+            self.check_statistics(context.path(), &statistics)?;
             Ok(statistics)
         })?;
         if training && is_first_pass {
-            self.move_running(&statistics)?;
+            let (norm, statistics) = (self.clone(), statistics.clone());
+            context.when_done(move || norm.move_running(&statistics))?;
         }
         with_element!(context.path(), dtype, E => self.run::<E>(x, context, statistics))
     }

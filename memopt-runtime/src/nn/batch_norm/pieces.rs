@@ -1,7 +1,7 @@
 //! The pieces of batch norm.
 
 use super::kernels::{self, Channel};
-use super::{Affine, BatchNorm};
+use super::{running, Affine, BatchNorm};
 use crate::autograd::Gradient;
 use crate::module::{Context, NormStatistics, NormSums, Weight, WeightGradient, WindowNorm};
 use crate::nn::element::{with_element, Element, Real};
@@ -94,6 +94,13 @@ impl WindowNorm for BatchNorm {
             });
             Ok(vec![add(weight, |sums| &sums.dy_normalized)?, add(bias, |sums| &sums.dy)?])
         })
+    }
+
+    fn check_statistics(&self, part: &str, statistics: &NormStatistics) -> Result<()> {
+        match statistics.count < 2. {
+            true => Err(running::too_few(part, statistics.count as usize)),
+            false => Ok(()),
+        }
     }
 
     fn move_running(&self, statistics: &NormStatistics) -> Result<()> {

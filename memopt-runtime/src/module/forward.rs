@@ -1,0 +1,88 @@
+//! The forward of a whole model: what outlives it moves when it has succeeded.
+
+use super::context::Context;
+use super::session::Session;
+use super::states::States;
+use crate::Result;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// What layers want to be done when the forward has succeeded: running statistics moved, say.
+#[derive(Clone, Default)]
+pub(super) struct Moves(Arc<Mutex<Vec<Move>>>);
+
+type Move = Box<dyn FnOnce() -> Result<()> + Send>;
+
+impl Moves {
+    pub(super) fn add(&self, what: impl FnOnce() -> Result<()> + Send + 'static) {
+        self.0.lock().push(Box::new(what));
+    }
+
+    fn make(&self) -> Result<()> {
+        std::mem::take(&mut *self.0.lock()).into_iter().try_for_each(|what| what())
+    }
+}
+
+impl std::fmt::Debug for Moves {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Moves({})", self.0.lock().len())
+    }
+}
+
+impl Session {
+    /// Runs the forward `f` of a whole model: all of it, or nothing.
+    ///
+    /// Running statistics, carried states and the count of training forwards move when `f` has succeeded, in the order
+    /// in which its layers ran. After an error or a panic they are as before, so that the next forward is what it would
+    /// have been. (Layers that are run by hand, in a [`Context`] of one's own, move them at once.)
+    ///
+    /// ```
+    /// use memopt_runtime::module::{Checkpointable, Session};
+    /// use memopt_runtime::nn::Lif;
+    /// # use candle_core::{DType, Device, Tensor};
+    ///
+    /// let session = Session::new(0);
+    /// let lif = Lif::new(2.)?;
+    /// let x = Tensor::ones((4, 1, 3), DType::F32, &Device::Cpu)?;
+    /// session.forward(true, |context| lif.forward((&x).into(), context))?;
+    /// assert_eq!(session.calls(), 1);
+    ///
+    /// let counts = Tensor::ones((4, 1, 3), DType::U8, &Device::Cpu)?;
+    /// assert!(session.forward(true, |context| lif.forward((&counts).into(), context)).is_err());
+    /// assert_eq!(session.calls(), 1);
+    /// # Ok::<(), memopt_runtime::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `f`.
+    pub fn forward<T>(&self, training: bool, f: impl FnOnce(&mut Context) -> Result<T>) -> Result<T> {
+        let mut attempt = Attempt { session: self, training, call: self.begin(training), succeeded: false };
+        let moves = Moves::default();
+        let states = self.carried(training).map(|states| Arc::new(Mutex::new(states.lock().clone())));
+        let mut context = Context::of_forward(self, training, attempt.call, states.clone(), moves.clone());
+        let result = f(&mut context)?;
+        moves.make()?;
+        if let Some((carried, after)) = self.carried(training).zip(states) {
+            let after: States = after.lock().clone();
+            carried.lock().extend(&after);
+        }
+        attempt.succeeded = true;
+        Ok(result)
+    }
+}
+
+/// Takes the count back if the forward fails, unless another one has begun since.
+struct Attempt<'a> {
+    session: &'a Session,
+    training: bool,
+    call: u64,
+    succeeded: bool,
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if self.training && !self.succeeded {
+            self.session.take_back(self.call);
+        }
+    }
+}
