@@ -3,7 +3,7 @@
 use super::channel_chunks::in_channel_chunks;
 use super::options::Options;
 use super::segment::Segment;
-use super::time_chunks::in_time_chunks;
+use super::time_chunks::{in_time_chunks, Norms};
 use crate::compress::{Auto, SpikeCompressor};
 use crate::module::{run_plainly, Checkpointable, Composition, Context, Executor, Form, Signal, Step};
 use crate::plan::{self, Keep, Plan};
@@ -82,7 +82,8 @@ fn segment_of(steps: &[Step], planned: plan::Segment, x: Signal, context: &mut C
             in_channel_chunks(steps, chunks, options, x, context)
         }
         Keep::ChannelChunks(_) => recomputed(steps, options, x, context),
-        Keep::TimeChunks(chunks) => in_time_chunks(steps, chunks, options, x, context),
+        Keep::TimeChunks(chunks) => in_time_chunks(steps, chunks, Norms::OfWindow, options, x, context),
+        Keep::InexactTimeChunks(chunks) => in_time_chunks(steps, chunks, Norms::OfChunk, options, x, context),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::autograd::{apply, reached, Age, Edge, Gradient, Output, Reached, Stra
 use crate::compress::{self, Pack, Packed, SpikeCompressor};
 use crate::module::Context;
 use crate::panics::caught;
-use crate::{memory, Error, Phase, Result};
+use crate::{memory, storage, Error, Phase, Result};
 use candle_core::Tensor;
 use std::sync::Arc;
 
@@ -34,6 +34,8 @@ pub(super) struct Ran {
     reached: Vec<Tensor>,
     /// Variables that it may have reached where the graph does not show it.
     others: Vec<Tensor>,
+    /// What is kept besides the inputs, by `backward` itself.
+    pub(super) kept_besides: Vec<Tensor>,
     /// When it began.
     since: Age,
     /// Where the layers of the recompute add up the gradients of their weights.
@@ -84,7 +86,7 @@ impl Segment {
             Some(stranger) => Err(self.captures(stranger.shape, stranger.dtype)),
             None => {
                 let weights = Weights::default();
-                Ok(Ran { outputs, reached: variables, others: vec![], since, weights })
+                Ok(Ran { outputs, reached: variables, others: vec![], kept_besides: vec![], since, weights })
             }
         }
     }
@@ -134,7 +136,7 @@ impl Segment {
         ran: Ran,
         backward: impl FnOnce(Kept, Vec<Option<Gradient>>) -> Result<Vec<Option<Gradient>>> + Send + 'static,
     ) -> Result<O> {
-        let Ran { outputs, reached, others, since, weights } = ran;
+        let Ran { outputs, reached, others, kept_besides, since, weights } = ran;
         let new = |v: &&Tensor| reached.iter().all(|known| known.id() != v.id());
         let variables: Vec<Tensor> = reached.iter().chain(others.iter().filter(new)).cloned().collect();
         let mut edges = self.edges;
@@ -166,7 +168,8 @@ impl Segment {
             packed.push(pack.map_err(|e| e.in_segment(&segment, Phase::Forward))?);
         }
         let (buffers, packed): (Vec<_>, Vec<Packed>) = packed.into_iter().unzip();
-        let held = memory::Held::new(&segment, buffers.into_iter());
+        let besides = kept_besides.iter().map(storage::buffer_of);
+        let held = memory::Held::new(&segment, buffers.into_iter().chain(besides));
         memory::mark_with(|| format!("{segment}: forward"));
         let name = segment.clone();
         let kept = Kept { segment: name, packed, tracked, variables, since, fingerprint, held, weights };

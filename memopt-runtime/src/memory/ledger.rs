@@ -1,4 +1,4 @@
-//! The inputs that segments keep for backward, right now: each registers its bytes when it packs and takes them off when it is done.
+//! The inputs that segments keep for backward, right now, and the states between time chunks: each registers its bytes when it packs and takes them off when it is done.
 //!
 //! Candle's graph cannot be asked: its walk sees neither untracked operands nor what an operation holds
 //! ([`graph_bytes`](super::graph_bytes) gives the lower bound that it can).
@@ -16,7 +16,7 @@ pub struct HeldBytes {
     pub records: usize,
     /// Bytes of packed inputs, which nobody else has, and of inputs on devices that do not show who has them.
     pub packed: usize,
-    /// Bytes of inputs kept as they are. Others may have them too: a buffer that several keep is counted in each.
+    /// Bytes of inputs kept as they are, and of neuron states at the borders of time chunks. Others may have them too: a buffer that several keep is counted in each.
     pub shared: usize,
 }
 
@@ -43,7 +43,7 @@ struct Entry {
 
 static LEDGER: LazyLock<Mutex<Ledger>> = LazyLock::new(Mutex::default);
 
-/// The inputs that segments keep for backward at this moment, in all threads. (Tensors that a closure captures, and what
+/// The inputs, and states between time chunks, that segments keep for backward at this moment, in all threads. (Tensors that a closure captures, and what
 /// functions of one's own hold, are not in it.)
 ///
 /// ```

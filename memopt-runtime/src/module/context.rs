@@ -3,6 +3,7 @@
 use super::accumulators::Accumulators;
 use super::executor::Executor;
 use super::forward::Moves;
+use super::notes::Notes;
 use super::record::{NormStatistics, Record};
 use super::session::Session;
 use super::states::States;
@@ -23,6 +24,8 @@ pub struct Context {
     path: String,
     /// First time step of what runs, in the whole window.
     start: usize,
+    /// Whether norms take the statistics of what runs, though it is a chunk of the window.
+    norms_per_chunk: bool,
     /// Where neurons find and leave their states.
     states: Carried,
     /// Of the outermost segment that this runs in.
@@ -35,6 +38,7 @@ pub struct Context {
     uses: BTreeMap<String, usize>,
     /// What is to be done when the whole forward has succeeded; `None`: it is done at once.
     moves: Option<Moves>,
+    notes: Notes,
 }
 
 /// Where neurons find their states before the window, and leave those after it.
@@ -92,12 +96,14 @@ impl Context {
             call,
             path: String::new(),
             start: 0,
+            norms_per_chunk: false,
             states: states.map_or(Carried::Nowhere, Carried::Calls),
             record: None,
             accumulators: None,
             executor: None,
             uses: BTreeMap::new(),
             moves: None,
+            notes: session.notes.clone(),
         }
     }
 
@@ -166,6 +172,16 @@ impl Context {
     pub(crate) fn chunk(&self, start: usize, states: Arc<Mutex<States>>) -> Self {
         let start = self.start + start;
         Context { start, states: Carried::Chunks(states), executor: None, ..self.again() }
+    }
+
+    /// Notes that something is done in another way than asked; see [`Session::notes`].
+    pub(crate) fn note(&self, what: String) {
+        self.notes.add(what);
+    }
+
+    /// Each norm takes the statistics of the chunk that runs, not of the window.
+    pub(crate) fn with_norms_per_chunk(self) -> Self {
+        Context { norms_per_chunk: true, ..self }
     }
 
     /// The states that a segment of chunks begins with: what its first pass recorded, else what is carried from call to
@@ -270,19 +286,21 @@ impl Context {
         &self,
         compute: impl FnOnce() -> Result<NormStatistics>,
     ) -> Result<(Arc<NormStatistics>, bool)> {
+        let window = if self.norms_per_chunk { self.start } else { 0 };
+        let key = (self.path.clone(), window);
         if let Some(record) = &self.record {
-            if let Some(recorded) = record.lock().statistics.get(&self.path) {
+            if let Some(recorded) = record.lock().statistics.get(&key) {
                 return Ok((recorded.clone(), false));
             }
         }
-        if self.training && matches!(self.states, Carried::Chunks(_)) {
+        if self.training && !self.norms_per_chunk && matches!(self.states, Carried::Chunks(_)) {
             // It would see the time steps of the chunk only.
             let (segment, part) = (self.path.clone(), self.path.clone());
             return Err(Error::NotTimeChunkable { segment, part });
         }
         let computed = Arc::new(compute()?);
         if let Some(record) = &self.record {
-            record.lock().statistics.insert(self.path.clone(), computed.clone());
+            record.lock().statistics.insert(key, computed.clone());
         }
         Ok((computed, true))
     }
@@ -292,7 +310,8 @@ impl Context {
     /// # Errors
     /// If it recorded none.
     pub(crate) fn recorded_statistics(&self) -> Result<Arc<NormStatistics>> {
-        let recorded = self.record.as_ref().and_then(|r| r.lock().statistics.get(&self.path).cloned());
+        let recorded =
+            self.record.as_ref().and_then(|r| r.lock().statistics.get(&(self.path.clone(), 0)).cloned());
         recorded.ok_or_else(|| Error::RecomputeDiffers {
             segment: self.path.clone(),
             what: "the norm's statistics were not recorded".into(),

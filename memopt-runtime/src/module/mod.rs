@@ -19,6 +19,7 @@ mod context;
 mod executor;
 mod forward;
 mod join;
+mod notes;
 mod part;
 mod record;
 mod session;

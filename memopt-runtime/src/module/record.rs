@@ -18,7 +18,8 @@ pub struct NormStatistics {
 /// Norm statistics and initial neuron states of one forward of a segment, by path.
 #[derive(Debug, Default)]
 pub struct Record {
-    pub(super) statistics: BTreeMap<String, Arc<NormStatistics>>,
+    /// By path, and the first time step of the window that they are of.
+    pub(super) statistics: BTreeMap<(String, usize), Arc<NormStatistics>>,
     /// The states that the first pass began with.
     pub(super) initial: States,
 }

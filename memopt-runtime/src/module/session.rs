@@ -1,5 +1,6 @@
 //! What outlives a forward.
 
+use super::notes::Notes;
 use super::states::States;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,12 +15,13 @@ pub struct Session {
     calls: Arc<AtomicU64>,
     /// Of training, and of evaluation, which must not disturb it.
     carried: Option<[Arc<Mutex<States>>; 2]>,
+    pub(super) notes: Notes,
 }
 
 impl Session {
     /// A session whose random numbers are those of `seed`, and whose neurons start anew at each call.
     pub fn new(seed: u64) -> Self {
-        Session { seed, calls: Arc::default(), carried: None }
+        Session { seed, calls: Arc::default(), carried: None, notes: Notes::default() }
     }
 
     /// The session of models that are run without one: seed 0, one counter for the process.
@@ -39,6 +41,11 @@ impl Session {
         for states in self.carried.iter().flatten() {
             *states.lock() = States::default();
         }
+    }
+
+    /// What forwards did in another way than they were asked to, each once: more time chunks than time steps, say.
+    pub fn notes(&self) -> Vec<String> {
+        self.notes.all()
     }
 
     /// Training forwards begun.

@@ -33,6 +33,10 @@ pub enum Keep {
     /// The same in so many time chunks, the last one first in backward; the states at the borders are kept too. More
     /// chunks than time steps are as many as those.
     TimeChunks(usize),
+    /// In so many time chunks, but each batch norm takes the statistics of the chunk alone: **another result** than
+    /// that of the unoptimized model, which is what SpikingJelly's time chunks compute. The running statistics move once
+    /// for each chunk.
+    InexactTimeChunks(usize),
     /// The same in so many groups of output channels over the whole window: for a convolution, a norm and neurons that
     /// work each by itself. No states are kept.
     ChannelChunks(usize),
@@ -43,6 +47,7 @@ impl std::fmt::Display for Keep {
         match self {
             Keep::Recompute => f.write_str("gc"),
             Keep::TimeChunks(chunks) => write!(f, "tcgc:{chunks}"),
+            Keep::InexactTimeChunks(chunks) => write!(f, "tcgc-per-chunk:{chunks}"),
             Keep::ChannelChunks(chunks) => write!(f, "ccgc:{chunks}"),
         }
     }
@@ -58,11 +63,12 @@ impl FromStr for Keep {
                 let (kind, chunks) = other.split_once(':').unwrap_or((other, ""));
                 match (kind, chunks.parse()) {
                     ("tcgc", Ok(chunks)) if chunks > 0 => Ok(Keep::TimeChunks(chunks)),
+                    ("tcgc-per-chunk", Ok(chunks)) if chunks > 0 => Ok(Keep::InexactTimeChunks(chunks)),
                     ("ccgc", Ok(chunks)) if chunks > 0 => Ok(Keep::ChannelChunks(chunks)),
                     _ => Err(Error::Plan {
                         what: format!(
-                            "`{other}` is no way to keep a segment; the ways are: gc, tcgc:K and ccgc:K (K time or channel \
-                             chunks, 1 or more)"
+                            "`{other}` is no way to keep a segment; the ways are: gc, tcgc:K, tcgc-per-chunk:K and ccgc:K (K \
+                             time or channel chunks, 1 or more; per-chunk: the batch norms of each by itself)"
                         ),
                     }),
                 }

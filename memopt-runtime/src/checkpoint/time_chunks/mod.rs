@@ -1,0 +1,114 @@
+//! Segments that are recomputed and gone back through in time chunks, exactly.
+//!
+//! Layers A, then at most one norm over the window, then layers B. Forward, first chunk first: A; the norm's statistics
+//! over the window; the norm and B. Backward, last chunk first: A, the norm with the statistics of the first pass, B and
+//! back through B; the gradient at the norm's output takes the place of the chunk of the incoming gradient, and its two
+//! sums are added up. Then again: A, back through the norm with the sums of the window, back through A.
+//!
+//! Where norms take the statistics of each chunk by itself, which is another result, they are layers like any other.
+//!
+//! Neurons go on from chunk to chunk: the states at the borders are kept, and gradients go back through them. Weights are
+//! added up in buffers that the chunks share. So every sum is the same sequence of additions as over the whole window.
+
+mod backward;
+mod chunked;
+mod first_pass;
+
+use super::leaves::{leaves_of, Leaf};
+use super::options::Options;
+use super::replay::in_chunks;
+use super::segment::Segment;
+use crate::module::{Context, Signal, Step};
+use crate::{Error, Result};
+use backward::Backward;
+use candle_core::Tensor;
+use chunked::Chunked;
+use first_pass::{first_pass, Ran};
+use std::ops::Range;
+
+/// What the norms of a chunk take the statistics of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::checkpoint) enum Norms {
+    OfWindow,
+    OfChunk,
+}
+
+/// Runs steps as segments of `chunks` time chunks each, with one norm over the window at most in each.
+pub(in crate::checkpoint) fn in_time_chunks(
+    steps: &[Step],
+    chunks: usize,
+    norms: Norms,
+    options: Options,
+    x: Signal,
+    context: &mut Context,
+) -> Result<Signal> {
+    let path = options.segment.clone();
+    // A view that repeats elements has a gradient for each of them here.
+    let mut x = x.into_dense(&path)?.contiguous()?;
+    match x.dims().first() {
+        Some(&steps) if steps < chunks => {
+            context.note(format!(
+                "`{path}`: {chunks} time chunks of a window of {steps} steps: one for each step"
+            ));
+        }
+        _ => {}
+    }
+    let leaves = leaves_of(steps);
+    let coupled = context.is_training() && norms == Norms::OfWindow;
+    for leaf in &leaves {
+        let is_norm = leaf.window_norm().is_some();
+        if !(leaf.is_time_chunkable() || is_norm) {
+            return Err(Error::NotTimeChunkable { segment: path, part: leaf.path() });
+        }
+    }
+    let pieces = one_norm_each(&leaves, coupled);
+    let several = pieces.len() > 1;
+    for (index, piece) in pieces.into_iter().enumerate() {
+        let options = match (several, index) {
+            (false, _) => options.clone(),
+            (true, 0) => options.clone().renamed(format!("{path}[0]")),
+            (true, index) => Options::new(format!("{path}[{index}]")),
+        };
+        x = run(Chunked::new(leaves[piece].to_vec(), chunks, norms, coupled), options, x, context)?;
+    }
+    Ok(x.into())
+}
+
+/// Cuts layers before the layer in front of each norm but the first.
+fn one_norm_each(leaves: &[Leaf], coupled: bool) -> Vec<Range<usize>> {
+    let norms: Vec<usize> =
+        (0..leaves.len()).filter(|&i| coupled && leaves[i].window_norm().is_some()).collect();
+    let mut borders = vec![0];
+    for pair in norms.windows(2) {
+        borders.push((pair[1] - 1).max(pair[0] + 1));
+    }
+    borders.push(leaves.len());
+    borders.windows(2).map(|pair| pair[0]..pair[1]).collect()
+}
+
+fn run(chunked: Chunked, options: Options, x: Tensor, context: &mut Context) -> Result<Tensor> {
+    let name = options.segment.clone();
+    let segment = Segment::new(&[&x], options)?;
+    drop(x);
+    let (mut first, record) = context.first_pass();
+    if chunked.norms == Norms::OfChunk {
+        first = first.with_norms_per_chunk();
+    }
+    let mut left = Ran::default();
+    let verify = segment.verifies();
+    let twin = chunked.detached();
+    let mut ran = segment.run(|x| -> candle_core::Result<Tensor> {
+        let (y, ran) = first_pass(&twin, &x[0], &first, context, verify)?;
+        left = ran;
+        Ok(y)
+    })?;
+    segment.adopt(&mut ran, chunked.leaves.iter().flat_map(Leaf::parameters), context)?;
+    let borders = left.before.iter().chain(&left.after);
+    ran.kept_besides = borders.flat_map(|states| states.iter().map(|(_, state)| state.clone())).collect();
+    let mut again = context.recompute(record, ran.weights.accumulators());
+    if chunked.norms == Norms::OfChunk {
+        again = again.with_norms_per_chunk();
+    }
+    let backward = Backward { chunked, ran: left, context: again, name };
+    segment.seal_with(ran, move |kept, gradients| in_chunks(kept, gradients, |chunks| backward.back(chunks)))
+}
