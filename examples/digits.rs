@@ -252,7 +252,7 @@ fn run(flags: &Flags, out: &mut impl Write) -> Result<bool> {
     )?;
     let mut both = [
         Training::new("unoptimized", flags, |_| Plan::new())?,
-        Training::new("checkpointed", flags, |net| plan_for_targets(net, flags.segment))?,
+        Training::new("checkpointed", flags, |net| plan_for_targets(net, flags.segment.clone()))?,
     ];
     let mut random = StdRng::seed_from_u64(flags.seed + 1);
     let (test_x, test_labels) = digits.select(&held_out, flags.time_steps)?;

@@ -4,7 +4,7 @@
 
 use candle_core::{DType, Device, ModuleT, Result, Tensor, Var};
 use candle_nn::VarMap;
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use memopt::checkpoint::Planned;
 use memopt::memory::{live, CountingAllocator, Scope};
 use memopt::models::CifarDvsVgg;
@@ -41,6 +41,9 @@ struct Flags {
     /// plain, gc (inputs as they are), gc-bit, split, tcgc:K (K time chunks), ccgc:K (K channel chunks), or a JSON file {"features.0": "gc bit", ..}.
     #[arg(long, default_value = "gc-bit")]
     plan: String,
+    /// What batch norm in time chunks takes the statistics of: `exact`, the whole window; `per-chunk`, each chunk by itself, which is another result (what SpikingJelly's time chunks compute). With tcgc:K only.
+    #[arg(long, value_enum, default_value_t = Norms::Exact)]
+    bn: Norms,
     /// Seed of weights, data and dropout.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -55,10 +58,16 @@ struct Flags {
     json: bool,
 }
 
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Norms {
+    Exact,
+    PerChunk,
+}
+
 /// The plan of this name.
-fn plan(name: &str) -> Result<Plan> {
+fn plan(name: &str, norms: Norms) -> Result<Plan> {
     let every = |segment: Segment| {
-        (0..BLOCKS).fold(Plan::new(), |plan, i| plan.with(format!("features.{i}"), segment))
+        (0..BLOCKS).fold(Plan::new(), |plan, i| plan.with(format!("features.{i}"), segment.clone()))
     };
     Ok(match name {
         "plain" => Plan::new(),
@@ -72,19 +81,16 @@ fn plan(name: &str) -> Result<Plan> {
                 .with(format!("features.{i}.neuron"), (Keep::Recompute, Compressor::Null))
         }),
         chunks if chunks.starts_with("tcgc:") || chunks.starts_with("ccgc:") => {
-            let keep: Keep = chunks.parse()?;
+            let keep: Keep = match (chunks.parse()?, norms) {
+                (Keep::TimeChunks(chunks), Norms::PerChunk) => Keep::InexactTimeChunks(chunks),
+                (keep, _) => keep,
+            };
             every((keep, Compressor::Bit).into()).with("features.0", (keep, Compressor::Null))
         }
         file if file.ends_with(".json") => {
-            let text = std::fs::read_to_string(file)?;
-            let wrong = |what: String| candle_core::Error::Msg(format!("{file}: {what}"));
-            let parsed: std::collections::BTreeMap<String, String> =
-                serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
-            let mut plan = Plan::new();
-            for (path, segment) in parsed {
-                plan = plan.with(path, segment.parse::<Segment>()?);
-            }
-            plan
+            let text = std::fs::read_to_string(file)
+                .map_err(|e| candle_core::Error::Msg(format!("cannot read the plan {file}: {e}")))?;
+            serde_json::from_str(&text).map_err(|e| candle_core::Error::Msg(format!("{file}: {e}")))?
         }
         other => candle_core::bail!(
             "`{other}` is no plan; the plans are: plain, gc, gc-bit, split, tcgc:K, ccgc:K, or a file that ends in .json"
@@ -187,7 +193,10 @@ fn main() -> Result<()> {
     if flags.firing_rate.is_some_and(|rate| !(0. ..=1.).contains(&rate)) {
         candle_core::bail!("--firing-rate is a share: 0 to 1");
     }
-    let plan = plan(&flags.plan)?;
+    if flags.bn == Norms::PerChunk && !flags.plan.starts_with("tcgc:") {
+        candle_core::bail!("--bn per-chunk is for time chunks: --plan tcgc:K, not {}", flags.plan);
+    }
+    let plan = plan(&flags.plan, flags.bn)?;
     let (x, labels) = data(&flags)?;
     let activity = activity(&flags, &x)?;
     let variables = VarMap::new();
@@ -234,6 +243,7 @@ fn main() -> Result<()> {
     times.sort_by(f64::total_cmp);
     let report = serde_json::json!({
         "plan": flags.plan,
+        "bn": if flags.bn == Norms::PerChunk { "per-chunk" } else { "exact" },
         "batch": flags.batch,
         "time_steps": flags.time_steps,
         "held_bytes_after_forward": held,

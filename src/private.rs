@@ -11,6 +11,7 @@ pub use memopt_runtime::Result;
 
 use memopt_runtime::compress::SpikeCompressor;
 use memopt_runtime::module::{self, Session, Step};
+use std::any::TypeId;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -60,6 +61,9 @@ pub trait Part: Sized {
     /// [`Checkpointable::is_target`].
     fn target(&self) -> bool;
 
+    /// [`Checkpointable::is_a`].
+    fn kind(&self, ty: TypeId) -> bool;
+
     /// [`Checkpointable::is_time_chunkable`].
     fn chunkable(&self) -> bool;
 }
@@ -104,6 +108,10 @@ impl<M: Checkpointable> Part for M {
 
     fn target(&self) -> bool {
         self.is_target()
+    }
+
+    fn kind(&self, ty: TypeId) -> bool {
+        self.is_a(ty)
     }
 
     fn chunkable(&self) -> bool {

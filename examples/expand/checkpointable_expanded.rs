@@ -285,6 +285,14 @@ where
         }
     }
 
+    fn is_a(&self, __type: ::core::any::TypeId) -> ::core::primitive::bool {
+        __type == ::core::any::TypeId::of::<Self>()
+            || match self {
+                Self::Gain(__part) => <Gain as ::memopt::__private::Part>::kind(__part, __type),
+                Self::List(__part) => <Vec<Gain> as ::memopt::__private::Part>::kind(__part, __type),
+            }
+    }
+
     fn is_time_chunkable(&self) -> ::core::primitive::bool {
         match self {
             Self::Gain(__part) => ::memopt::__private::is_time_chunkable::<Gain>(__part),

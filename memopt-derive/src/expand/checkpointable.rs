@@ -107,6 +107,7 @@ fn delegate(input: &Input, variants: &[Variant]) -> TokenStream {
     let layer = channel_layer(&method("layer", TokenStream::new()));
     let norm = window_norm(&method("norm", TokenStream::new()));
     let target = target(input).unwrap_or_else(|| is_target(&method("target", TokenStream::new())));
+    let kind = is_a(&method("kind", quote!(, __type)));
     let chunkable = time_chunkable(&if input.has(TIME_CHUNKS) {
         each(&|field| {
             let ty = field.ty;
@@ -115,7 +116,7 @@ fn delegate(input: &Input, variants: &[Variant]) -> TokenStream {
     } else {
         method("chunkable", TokenStream::new())
     });
-    quote!(#forward #composition #channels #layer #norm #target #chunkable)
+    quote!(#forward #composition #channels #layer #norm #target #kind #chunkable)
 }
 
 fn forward(body: &TokenStream) -> TokenStream {
@@ -174,6 +175,14 @@ fn is_target(body: &TokenStream) -> TokenStream {
     quote! {
         fn is_target(&self) -> ::core::primitive::bool {
             #body
+        }
+    }
+}
+
+fn is_a(body: &TokenStream) -> TokenStream {
+    quote! {
+        fn is_a(&self, __type: ::core::any::TypeId) -> ::core::primitive::bool {
+            __type == ::core::any::TypeId::of::<Self>() || #body
         }
     }
 }

@@ -21,6 +21,14 @@ pub(super) fn check(plan: &Plan, composition: &Composition) -> Result<()> {
     }
 }
 
+/// Checks that there is one chunk at least.
+pub(super) fn check_chunks(path: &str, keep: Keep) -> Result<()> {
+    match keep.chunks() {
+        Some(0) => Err(wrong(format!("`{path}` in 0 chunks; give 1 or more"))),
+        _ => Ok(()),
+    }
+}
+
 fn wrong(what: String) -> Error {
     Error::Plan { what }
 }
@@ -36,7 +44,7 @@ impl<'a> Fit<'a> {
     fn walk(&mut self, composition: &Composition, parent: &str, chunked: Option<&str>) -> Result<()> {
         let steps = composition.steps();
         let path = |name: &str| if parent.is_empty() { name.to_owned() } else { format!("{parent}.{name}") };
-        let mut covered: Vec<Option<(&'a str, Segment)>> = vec![None; steps.len()];
+        let mut covered: Vec<Option<(&'a str, &'a Segment)>> = vec![None; steps.len()];
         for (key, segment) in self.plan.segments() {
             let Some(range) = positions(steps, key, &path) else { continue };
             if let Some(around) = chunked {
@@ -44,6 +52,7 @@ impl<'a> Fit<'a> {
                     "`{key}` is inside of `{around}`, which is run in chunks: a chunk is one segment"
                 )));
             }
+            check_chunks(key, segment.keep)?;
             self.applied.insert(key);
             for step in &mut covered[range] {
                 if let Some((other, _)) = step {
@@ -56,7 +65,7 @@ impl<'a> Fit<'a> {
         }
         for (step, segment) in steps.iter().zip(covered) {
             let chunked = match segment {
-                Some((key, segment)) if segment.keep != Keep::Recompute => Some(key),
+                Some((key, segment)) if segment.keep.chunks().is_some() => Some(key),
                 _ => chunked,
             };
             match step {

@@ -63,6 +63,7 @@
 
 mod channel_chunks;
 mod closure;
+mod compressors;
 mod fingerprint;
 mod first_pass;
 mod fit;
@@ -87,5 +88,5 @@ pub use options::Options;
 pub use outputs::Outputs;
 pub use part::checkpoint_part;
 pub use planned::Planned;
-pub use targets::plan_for_targets;
+pub use targets::{plan_for, plan_for_targets, Targets};
 pub use versions::mark_changed;

@@ -1,6 +1,8 @@
 //! Parts of a model as segments.
 
 use super::channel_chunks::in_channel_chunks;
+use super::compressors::Compressors;
+use super::fit::check_chunks;
 use super::options::Options;
 use super::segment::Segment;
 use super::time_chunks::{in_time_chunks, Norms};
@@ -13,12 +15,15 @@ use std::sync::Arc;
 
 /// Runs compositions as a plan says.
 #[derive(Debug)]
-pub(super) struct Planner(pub(super) Arc<Plan>);
+pub(super) struct Planner {
+    pub(super) plan: Arc<Plan>,
+    pub(super) compressors: Arc<Compressors>,
+}
 
 impl Executor for Planner {
     fn run(&self, mut steps: &[Step], mut x: Signal, context: &mut Context) -> Result<Signal> {
         while let Some((step, rest)) = steps.split_first() {
-            let planned = step.name().and_then(|name| self.0.beginning_at(context.path(), name));
+            let planned = step.name().and_then(|name| self.plan.beginning_at(context.path(), name));
             (x, steps) = match planned {
                 None => (step.run(x, context)?, rest),
                 Some((last, planned)) => {
@@ -29,7 +34,7 @@ impl Executor for Planner {
                         }
                     })?;
                     let (segment, rest) = steps.split_at(end + 1);
-                    (segment_of(segment, planned, x, context)?, rest)
+                    (segment_of(segment, planned, &self.compressors, x, context)?, rest)
                 }
             };
         }
@@ -69,13 +74,22 @@ pub fn checkpoint_part<M: Checkpointable>(
     how: impl Into<plan::Segment>,
 ) -> Result<Signal> {
     let composition = Composition::new().part(name, part);
-    segment_of(composition.steps(), how.into(), x, context)
+    segment_of(composition.steps(), &how.into(), &Compressors::default(), x, context)
 }
 
 /// Runs steps as one segment.
-fn segment_of(steps: &[Step], planned: plan::Segment, x: Signal, context: &mut Context) -> Result<Signal> {
-    let compressor = planned.compressor.map_or_else(|| compressor_of(steps), plan::Compressor::build);
-    let options = Options::new(path_of(steps, context.path())).compressor(compressor);
+fn segment_of(
+    steps: &[Step],
+    planned: &plan::Segment,
+    compressors: &Compressors,
+    x: Signal,
+    context: &mut Context,
+) -> Result<Signal> {
+    let named = planned.compressor.as_ref().map(|named| compressors.get(named)).transpose()?;
+    let compressor = named.unwrap_or_else(|| compressor_of(steps));
+    let path = path_of(steps, context.path());
+    check_chunks(&path, planned.keep)?;
+    let options = Options::new(path).compressor(compressor);
     match planned.keep {
         Keep::Recompute => recomputed(steps, options, x, context),
         Keep::ChannelChunks(chunks) if context.is_training() => {

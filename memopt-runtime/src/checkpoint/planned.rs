@@ -1,7 +1,9 @@
 //! A model with its plan and its session.
 
+use super::compressors::Compressors;
 use super::fit;
 use super::part::Planner;
+use crate::compress::SpikeCompressor;
 use crate::module::{Checkpointable, Session, Signal};
 use crate::plan::Plan;
 use crate::Result;
@@ -16,6 +18,7 @@ use std::sync::Arc;
 pub struct Planned<M> {
     model: M,
     plan: Arc<Plan>,
+    compressors: Arc<Compressors>,
     session: Session,
 }
 
@@ -23,10 +26,27 @@ impl<M: Checkpointable> Planned<M> {
     /// The model with this plan and session.
     ///
     /// # Errors
-    /// If the plan names a part that the model does not have, or segments that overlap, or one inside of chunks.
+    /// If the plan names a part that the model does not have, a compressor that there is not, no chunks, segments that
+    /// overlap, or one inside of chunks.
     pub fn new(model: M, plan: Plan, session: Session) -> Result<Self> {
+        Self::with_compressors(model, plan, session, [])
+    }
+
+    /// The same, where the plan may also name compressors of one's own, by their
+    /// [`name`](SpikeCompressor::name).
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    pub fn with_compressors(
+        model: M,
+        plan: Plan,
+        session: Session,
+        compressors: impl IntoIterator<Item = Arc<dyn SpikeCompressor>>,
+    ) -> Result<Self> {
         fit::check(&plan, &model.composition().unwrap_or_default())?;
-        Ok(Planned { model, plan: Arc::new(plan), session })
+        let compressors = Compressors::new(compressors);
+        compressors.check(&plan)?;
+        Ok(Planned { model, plan: Arc::new(plan), compressors: Arc::new(compressors), session })
     }
 
     /// The output for the window `x`.
@@ -38,7 +58,8 @@ impl<M: Checkpointable> Planned<M> {
     }
 
     fn forward<T>(&self, x: Signal, training: bool, output: impl FnOnce(Signal) -> Result<T>) -> Result<T> {
-        let planner = Arc::new(Planner(self.plan.clone()));
+        let (plan, compressors) = (self.plan.clone(), self.compressors.clone());
+        let planner = Arc::new(Planner { plan, compressors });
         self.session.forward(training, |context| {
             output(self.model.forward(x, &mut context.clone().with_executor(planner))?)
         })

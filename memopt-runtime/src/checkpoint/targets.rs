@@ -1,46 +1,126 @@
-//! The plan that makes a segment of every block that is marked as one.
+//! Which parts of a model become segments.
 
-use crate::module::{Checkpointable, Composition, Step};
+use super::fit;
+use crate::module::{Checkpointable, Composition, Part, Step};
 use crate::plan::{Plan, Segment};
+use crate::{Error, Result};
+use std::any::TypeId;
+use std::collections::BTreeSet;
 
-/// Every part of the model that is marked `#[checkpoint(segment)]`, outermost first, kept in the same way.
+/// Parts of a model: those that are marked, those of a type, those at a path.
 ///
 /// ```
 /// use candle_core::{DType, Device};
 /// use candle_nn::VarMap;
-/// use memopt_runtime::checkpoint::plan_for_targets;
-/// use memopt_runtime::nn::{init::seeded, Linear};
-/// use memopt_runtime::plan::{Keep, Plan};
+/// use memopt_runtime::checkpoint::{plan_for, Targets};
+/// use memopt_runtime::nn::{init::seeded, BatchNorm, Linear};
+/// use memopt_runtime::plan::Keep;
 ///
-/// // Nothing is marked here.
 /// let vb = seeded(&VarMap::new(), 0, DType::F32, &Device::Cpu);
-/// let model = vec![Linear::new(3, 3, Default::default(), vb)?];
-/// assert_eq!(plan_for_targets(&model, Keep::Recompute), Plan::new());
+/// let layer = Linear::new(3, 3, Default::default(), vb.pp("a"))?;
+/// let model = vec![(layer.clone(), BatchNorm::new(3, Default::default(), vb.pp("b"))?); 2];
+///
+/// let plan = plan_for(&model, &Targets::of::<Linear>().and_at("1.1"), Keep::Recompute)?;
+/// assert_eq!(plan.to_string(), "0.0: gc\n1.0: gc\n1.1: gc\n");
 /// # Ok::<(), memopt_runtime::Error>(())
 /// ```
-pub fn plan_for_targets<M: Checkpointable>(model: &M, how: impl Into<Segment>) -> Plan {
-    let mut targets = Vec::new();
-    if let Some(composition) = model.composition() {
-        collect(&composition, "", &mut targets);
-    }
-    let how = how.into();
-    targets.into_iter().fold(Plan::new(), |plan, path| plan.with(path, how))
+#[derive(Debug, Clone, Default)]
+pub struct Targets {
+    marked: bool,
+    types: Vec<(TypeId, &'static str)>,
+    paths: BTreeSet<String>,
 }
 
-fn collect(composition: &Composition, parent: &str, targets: &mut Vec<String>) {
-    for step in composition.steps() {
-        match step {
-            Step::Part { name, part, .. } => {
-                let path = if parent.is_empty() { name.to_string() } else { format!("{parent}.{name}") };
-                if part.is_target() {
-                    targets.push(path);
-                } else if let Some(inside) = part.composition() {
-                    collect(&inside, &path, targets);
+impl Targets {
+    /// Those that are marked `#[checkpoint(segment)]`, outermost first: inside of one there is no other.
+    pub fn marked() -> Self {
+        Targets { marked: true, ..Self::default() }
+    }
+
+    /// Those of type `M`, also in an option, a box or an enum; the outermost ones.
+    pub fn of<M: Checkpointable>() -> Self {
+        Self::default().and_of::<M>()
+    }
+
+    /// The one at a path, or a range of parts, as in a [`Plan`].
+    pub fn at(path: impl Into<String>) -> Self {
+        Self::default().and_at(path)
+    }
+
+    /// And those that are marked.
+    pub fn and_marked(self) -> Self {
+        Targets { marked: true, ..self }
+    }
+
+    /// And those of type `M`.
+    pub fn and_of<M: Checkpointable>(mut self) -> Self {
+        self.types.push((TypeId::of::<M>(), std::any::type_name::<M>()));
+        self
+    }
+
+    /// And the one at a path, or a range of parts.
+    pub fn and_at(mut self, path: impl Into<String>) -> Self {
+        self.paths.insert(path.into());
+        self
+    }
+}
+
+/// The plan that keeps all targets in the same way.
+///
+/// # Errors
+/// If there is no part of a type, or at a path, that is named; if targets overlap.
+pub fn plan_for<M: Checkpointable>(model: &M, targets: &Targets, how: impl Into<Segment>) -> Result<Plan> {
+    let composition = model.composition().unwrap_or_default();
+    let mut search = Search { targets, found: targets.paths.clone(), seen: BTreeSet::new() };
+    search.walk(&composition, "");
+    if let Some((_, name)) = targets.types.iter().find(|(ty, _)| !search.seen.contains(ty)) {
+        return Err(Error::Plan {
+            what: format!("the model has no part of type `{name}`, or only inside of other targets"),
+        });
+    }
+    let how = how.into();
+    let plan = search.found.into_iter().fold(Plan::new(), |plan, path| plan.with(path, how.clone()));
+    fit::check(&plan, &composition)?;
+    Ok(plan)
+}
+
+/// [`plan_for`] the parts that are marked `#[checkpoint(segment)]`; without one, everything is retained.
+pub fn plan_for_targets<M: Checkpointable>(model: &M, how: impl Into<Segment>) -> Plan {
+    let targets = Targets::marked();
+    let mut search = Search { targets: &targets, found: BTreeSet::new(), seen: BTreeSet::new() };
+    search.walk(&model.composition().unwrap_or_default(), "");
+    let how = how.into();
+    search.found.into_iter().fold(Plan::new(), |plan, path| plan.with(path, how.clone()))
+}
+
+struct Search<'a> {
+    targets: &'a Targets,
+    found: BTreeSet<String>,
+    seen: BTreeSet<TypeId>,
+}
+
+impl Search<'_> {
+    fn walk(&mut self, composition: &Composition, parent: &str) {
+        for step in composition.steps() {
+            match step {
+                Step::Part { name, part, .. } => {
+                    let path = if parent.is_empty() { name.to_string() } else { format!("{parent}.{name}") };
+                    if self.takes(part) {
+                        self.found.insert(path);
+                    } else if let Some(inside) = part.composition() {
+                        self.walk(&inside, &path);
+                    }
                 }
-            }
-            Step::Join { branches, .. } => {
-                branches.iter().for_each(|branch| collect(branch, parent, targets))
+                Step::Join { branches, .. } => branches.iter().for_each(|branch| self.walk(branch, parent)),
             }
         }
+    }
+
+    fn takes(&mut self, part: &Part) -> bool {
+        let types: Vec<TypeId> =
+            self.targets.types.iter().map(|(ty, _)| *ty).filter(|&ty| part.is_a(ty)).collect();
+        let any = !types.is_empty();
+        self.seen.extend(types);
+        any || (self.targets.marked && part.is_target())
     }
 }

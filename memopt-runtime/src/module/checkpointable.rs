@@ -8,6 +8,7 @@ use super::signal::Signal;
 use super::window_norm::WindowNorm;
 use crate::parameters::Parameters;
 use crate::Result;
+use std::any::TypeId;
 use std::ops::Range;
 
 /// A layer or a model that can be run in parts, and whose parts can be run again.
@@ -36,6 +37,11 @@ pub trait Checkpointable: Parameters + Send + Sync + 'static {
     /// Whether it is marked as a layer-like block that makes a good segment: `#[checkpoint(segment)]`.
     fn is_target(&self) -> bool {
         false
+    }
+
+    /// Whether it is of this type, or wraps one that is: an option, a box, an enum whose variant runs.
+    fn is_a(&self, ty: TypeId) -> bool {
+        ty == TypeId::of::<Self>()
     }
 
     /// The layer for some of its output channels, if they do not depend on others: those of `[T, N, C, ...]`, for a layer

@@ -8,6 +8,7 @@ use super::part::Part;
 use super::signal::Signal;
 use super::window_norm::WindowNorm;
 use crate::Result;
+use std::any::TypeId;
 use std::ops::Range;
 
 /// Items one after the other, named by their index.
@@ -68,6 +69,10 @@ impl<M: Checkpointable> Checkpointable for Option<M> {
         self.as_ref().is_some_and(M::is_target)
     }
 
+    fn is_a(&self, ty: TypeId) -> bool {
+        ty == TypeId::of::<Self>() || self.as_ref().is_some_and(|module| module.is_a(ty))
+    }
+
     fn is_time_chunkable(&self) -> bool {
         self.as_ref().is_none_or(M::is_time_chunkable)
     }
@@ -82,12 +87,24 @@ impl<M: Checkpointable> Checkpointable for Box<M> {
         (**self).composition()
     }
 
+    fn for_channels(&self, channels: Range<usize>) -> Result<Option<Part>> {
+        (**self).for_channels(channels)
+    }
+
+    fn channel_layer(&self) -> Option<&dyn ChannelLayer> {
+        (**self).channel_layer()
+    }
+
     fn window_norm(&self) -> Option<&dyn WindowNorm> {
         (**self).window_norm()
     }
 
     fn is_target(&self) -> bool {
         (**self).is_target()
+    }
+
+    fn is_a(&self, ty: TypeId) -> bool {
+        ty == TypeId::of::<Self>() || (**self).is_a(ty)
     }
 
     fn is_time_chunkable(&self) -> bool {

@@ -9,6 +9,7 @@ use super::window_norm::WindowNorm;
 use crate::parameters::{parameters, Parameters};
 use crate::Result;
 use candle_core::Tensor;
+use std::any::TypeId;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -68,6 +69,11 @@ impl Part {
         self.0.is_target()
     }
 
+    /// Whether it is of this type, or wraps one that is.
+    pub fn is_a(&self, ty: TypeId) -> bool {
+        self.0.is_a(ty)
+    }
+
     /// Name of its type.
     pub fn type_name(&self) -> &'static str {
         self.0.type_name()
@@ -95,6 +101,7 @@ trait Erased: Send + Sync {
     fn channel_layer(&self) -> Option<&dyn ChannelLayer>;
     fn window_norm(&self) -> Option<&dyn WindowNorm>;
     fn is_target(&self) -> bool;
+    fn is_a(&self, ty: TypeId) -> bool;
     fn is_time_chunkable(&self) -> bool;
     fn type_name(&self) -> &'static str;
 }
@@ -130,6 +137,10 @@ impl<M: Checkpointable> Erased for M {
 
     fn is_target(&self) -> bool {
         Checkpointable::is_target(self)
+    }
+
+    fn is_a(&self, ty: TypeId) -> bool {
+        Checkpointable::is_a(self, ty)
     }
 
     fn is_time_chunkable(&self) -> bool {

@@ -13,15 +13,21 @@
 //! let text = "features.0: gc\nfeatures.1.proj..neuron: tcgc:2\nfeatures.2: gc bit\n";
 //! assert_eq!(plan.to_string(), text);
 //! assert_eq!(plan, plan.to_string().parse()?);
-//! # Ok::<(), memopt_runtime::Error>(())
+//!
+//! // In a file, it is a map; serde reads and writes it.
+//! let json = serde_json::to_string(&plan)?;
+//! assert!(json.contains(r#""features.2":"gc bit""#));
+//! assert_eq!(plan, serde_json::from_str(&json)?);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod compressor;
+mod serial;
 
 pub use compressor::Compressor;
 
 use crate::{Error, Result};
-use std::collections::BTreeMap;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::str::FromStr;
 
 /// How a segment is kept.
@@ -40,6 +46,18 @@ pub enum Keep {
     /// The same in so many groups of output channels over the whole window: for a convolution, a norm and neurons that
     /// work each by itself. No states are kept.
     ChannelChunks(usize),
+}
+
+impl Keep {
+    /// In how many chunks, if in any.
+    pub fn chunks(self) -> Option<usize> {
+        match self {
+            Keep::Recompute => None,
+            Keep::TimeChunks(chunks) | Keep::InexactTimeChunks(chunks) | Keep::ChannelChunks(chunks) => {
+                Some(chunks)
+            }
+        }
+    }
 }
 
 impl std::fmt::Display for Keep {
@@ -78,7 +96,7 @@ impl FromStr for Keep {
 }
 
 /// One segment of a plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
     /// How it is kept.
     pub keep: Keep,
@@ -101,7 +119,7 @@ impl From<(Keep, Compressor)> for Segment {
 impl std::fmt::Display for Segment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.keep)?;
-        self.compressor.map_or(Ok(()), |compressor| write!(f, " {compressor}"))
+        self.compressor.as_ref().map_or(Ok(()), |compressor| write!(f, " {compressor}"))
     }
 }
 
@@ -130,26 +148,39 @@ impl Plan {
         Self::default()
     }
 
-    /// Adds a segment.
+    /// Adds a segment; one that is at this path already is replaced.
     pub fn with(mut self, path: impl Into<String>, segment: impl Into<Segment>) -> Self {
         self.segments.insert(path.into(), segment.into());
         self
     }
 
+    /// Adds a segment where there is none yet: what is read from a file says it once.
+    fn add(&mut self, path: String, segment: Segment) -> Result<()> {
+        match self.segments.entry(path) {
+            Entry::Vacant(entry) => {
+                entry.insert(segment);
+                Ok(())
+            }
+            Entry::Occupied(entry) => {
+                Err(Error::Plan { what: format!("`{}` is in the plan twice; keep one of them", entry.key()) })
+            }
+        }
+    }
+
     /// The segments, by path.
-    pub fn segments(&self) -> impl Iterator<Item = (&str, Segment)> {
-        self.segments.iter().map(|(path, segment)| (path.as_str(), *segment))
+    pub fn segments(&self) -> impl Iterator<Item = (&str, &Segment)> {
+        self.segments.iter().map(|(path, segment)| (path.as_str(), segment))
     }
 
     /// The segment that begins with the part `name` inside `parent`, and the name of its last part.
-    pub(crate) fn beginning_at(&self, parent: &str, name: &str) -> Option<(&str, Segment)> {
+    pub(crate) fn beginning_at(&self, parent: &str, name: &str) -> Option<(&str, &Segment)> {
         let path = if parent.is_empty() { name.to_owned() } else { format!("{parent}.{name}") };
         if let Some((key, segment)) = self.segments.get_key_value(&path) {
-            return Some((&key[key.len() - name.len()..], *segment));
+            return Some((&key[key.len() - name.len()..], segment));
         }
         let range = format!("{path}..");
         let (key, segment) = self.segments.range(range.clone()..).next()?;
-        key.strip_prefix(&range).map(|last| (last, *segment))
+        key.strip_prefix(&range).map(|last| (last, segment))
     }
 }
 
@@ -168,7 +199,7 @@ impl FromStr for Plan {
             let (path, segment) = line
                 .split_once(": ")
                 .ok_or_else(|| Error::Plan { what: format!("`{line}` is not of the form `path: way`") })?;
-            plan = plan.with(path, segment.parse::<Segment>()?);
+            plan.add(path.to_owned(), segment.parse()?)?;
         }
         Ok(plan)
     }

@@ -1,0 +1,39 @@
+//! The compressors that a plan names.
+
+use crate::compress::SpikeCompressor;
+use crate::plan::{self, Plan};
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The user's compressors, by name.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Compressors(BTreeMap<String, Arc<dyn SpikeCompressor>>);
+
+impl Compressors {
+    pub(super) fn new(given: impl IntoIterator<Item = Arc<dyn SpikeCompressor>>) -> Self {
+        Compressors(given.into_iter().map(|compressor| (compressor.name().to_owned(), compressor)).collect())
+    }
+
+    /// The compressor that a plan names.
+    pub(super) fn get(&self, named: &plan::Compressor) -> Result<Arc<dyn SpikeCompressor>> {
+        let own = || self.0.get(named.name()).cloned();
+        named.build().or_else(own).ok_or_else(|| {
+            let names = ["null", "bit", "byte", "sparse", "auto"].into_iter();
+            let names: Vec<&str> = names.chain(self.0.keys().map(String::as_str)).collect();
+            Error::Plan {
+                what: format!(
+                    "`{named}` is no compressor; the compressors are: {}; one of your own is given to \
+                     `Planned::with_compressors`",
+                    names.join(", ")
+                ),
+            }
+        })
+    }
+
+    /// Whether all are here that a plan names.
+    pub(super) fn check(&self, plan: &Plan) -> Result<()> {
+        let mut named = plan.segments().filter_map(|(_, segment)| segment.compressor.as_ref());
+        named.try_for_each(|compressor| self.get(compressor).map(|_| ()))
+    }
+}
