@@ -148,7 +148,7 @@ pub fn run_method<M>(model: &M, method: Forward<M>, x: Signal, context: &mut Con
 pub fn forward_t<M: Checkpointable>(model: &M, xs: &Tensor, train: bool) -> CandleResult<Tensor> {
     let name = std::any::type_name::<M>();
     if train && memopt_runtime::checkpoint::is_inside_segment() {
-        return Err(memopt_runtime::Error::TrainedInsideSegment { model: name }.into());
+        return Err(memopt_runtime::Error::TrainedInsideSegment { model: name.to_owned() }.into());
     }
     Session::of_process()
         .forward(train, |context| model.forward(xs.into(), context)?.into_dense(name))

@@ -265,10 +265,10 @@ pub enum Error {
     },
 
     /// A model was trained by itself inside of a segment.
-    #[error("`{model}` was run for training by itself inside of a checkpointed closure: its statistics would move, and its dropout be drawn, a second time in the recompute; give it a plan (`checkpoint::Planned`), or run it with `checkpoint::checkpoint_part`")]
+    #[error("`{model}` was run for training by itself inside of a checkpointed closure: its statistics would move, and its dropout be drawn, a second time in the recompute; make the code around it a model's forward (`#[checkpoint(forward = \"...\")]`) that hands on its context, and give that a plan (`checkpoint::Planned`)")]
     TrainedInsideSegment {
-        /// Type of the model.
-        model: &'static str,
+        /// The model or layer.
+        model: String,
     },
 
     /// A plan cannot be read, or does not fit the model.

@@ -20,6 +20,7 @@ pub mod autograd;
 pub mod checkpoint;
 pub mod compress;
 mod error;
+mod inside;
 pub mod memory;
 pub mod module;
 pub mod nn;

@@ -8,7 +8,7 @@
 
 use super::leaves::{leaves_of, run_leaves, Leaf};
 use super::options::Options;
-use super::replay::{in_chunks, Chunks};
+use super::replay::{in_chunks, in_recompute, Chunks};
 use super::segment::Segment;
 use crate::autograd::{backward_from, Gradient};
 use crate::module::{ChannelLayer, Context, NormStatistics, NormSums, Signal, States, Step, WindowNorm};
@@ -34,11 +34,11 @@ pub(super) fn in_channel_chunks(
     let sliced = Sliced::of(leaves_of(steps), chunks, &name)?;
     let segment = Segment::new(&[&x], options)?;
     drop(x);
-    let (first, record) = context.first_pass();
+    let (mut first, record) = context.first_pass();
     let twin: Vec<Leaf> = sliced.leaves.iter().map(Leaf::detached).collect();
     let mut outputs = None;
     let mut ran = segment.run(|x| -> candle_core::Result<Tensor> {
-        let y = run_leaves(&twin, x[0].clone(), &mut first.clone())?.contiguous()?;
+        let y = run_leaves(&twin, x[0].clone(), &mut first)?.contiguous()?;
         if segment.verifies() {
             outputs = Some(sliced.checksums(&y)?);
         }
@@ -46,6 +46,7 @@ pub(super) fn in_channel_chunks(
     })?;
     segment.adopt(&mut ran, sliced.leaves.iter().flat_map(Leaf::parameters), context)?;
     let again = context.recompute(record, ran.weights.accumulators());
+    context.go_on_behind(&first);
     let backward = Backward { sliced, context: again, outputs, name };
     let back = move |kept, gradients| in_chunks(kept, gradients, |chunks| backward.back(chunks));
     let y: Tensor = segment.seal_with(ran, back)?;
@@ -131,7 +132,7 @@ impl Backward {
         let Chunks { x, gradient, is_tracked, variables } = chunks;
         let (layer_leaf, layer, norm_leaf, norm) = self.sliced.middle().ok_or_else(lost)?;
         let input = if is_tracked { Var::from_tensor(&x)?.into_inner() } else { x };
-        let features = run_leaves(self.sliced.before(), input.clone(), &mut self.context.again())?;
+        let features = self.again(self.sliced.before(), input.clone(), &mut self.context.clone())?;
         let values = features.detach().contiguous()?;
         let at_output = self.through_channels(&values, gradient, layer, norm_leaf, norm)?;
         let wants_input = features.track_op();
@@ -175,11 +176,11 @@ impl Backward {
                 count: statistics.count,
             };
             let twin = [producer.detached()];
-            let z = run_leaves(&twin, features.clone(), &mut self.context.again())?.contiguous()?;
+            let z = self.again(&twin, features.clone(), &mut self.context.clone())?.contiguous()?;
             let normalized = norm.normalize(storage::owned(&z)?, z.dims(), &statistics)?;
             let n = storage::into_tensor(normalized, z.shape(), true);
             let states = Arc::new(Mutex::new(self.states_of(&range)?));
-            let y = run_leaves(neurons, n.clone(), &mut self.context.chunk(0, states))?;
+            let y = self.again(neurons, n.clone(), &mut self.context.chunk(0, states))?;
             if let Some(then) = &self.outputs {
                 if then.get(index) != Some(&checksum(&y.detach())?) {
                     let what = format!("channels {range:?} have other values");
@@ -204,14 +205,19 @@ impl Backward {
         Ok(window)
     }
 
+    /// Runs layers once more.
+    fn again(&self, leaves: &[Leaf], x: Tensor, context: &mut Context) -> Result<Tensor> {
+        in_recompute(&self.name, || run_leaves(leaves, x, context))
+    }
+
     /// The states that the neurons began with, for some channels.
     fn states_of(&self, range: &Range<usize>) -> Result<States> {
         let mut states = States::default();
         for leaf in &self.sliced.leaves[self.sliced.layer + 2..] {
             let found = leaf.at(&mut self.context.clone(), |context| {
-                context.initial_state().map(|state| (context.path().to_owned(), state))
+                Ok::<_, Error>(context.initial_state()?.map(|state| (context.path().to_owned(), state)))
             });
-            if let Some((path, state)) = found {
+            if let Some((path, state)) = found? {
                 states.set(&path, state.narrow(1, range.start, range.len())?.contiguous()?);
             }
         }

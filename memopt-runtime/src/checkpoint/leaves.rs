@@ -84,10 +84,10 @@ impl Leaf {
         Ok(part.for_channels(channels)?.map(leaf))
     }
 
-    /// Runs `f` with the context standing at this layer.
+    /// Runs `f` with the context of this layer, which begins to run here.
     pub(super) fn at<T>(&self, context: &mut Context, f: impl FnOnce(&mut Context) -> T) -> T {
         let names: Vec<&str> = self.chains.iter().map(String::as_str).chain(self.step.name()).collect();
-        enter(&names, context, f)
+        enter(&names, context, |context| f(&mut context.layer()))
     }
 
     /// Adds the gradients of the parameters of this layer, whose pieces `norm` is, where its weights are added up.

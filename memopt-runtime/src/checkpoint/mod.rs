@@ -65,7 +65,6 @@ mod channel_chunks;
 mod closure;
 mod compressors;
 mod fingerprint;
-mod first_pass;
 mod fit;
 mod inputs;
 mod leaves;
@@ -81,8 +80,8 @@ mod versions;
 mod weights;
 mod window;
 
+pub use crate::inside::is_inside_segment;
 pub use closure::{checkpoint, checkpoint_module};
-pub use first_pass::is_inside_segment;
 pub use inputs::Input;
 pub use options::Options;
 pub use outputs::Outputs;

@@ -74,6 +74,10 @@ pub fn checkpoint_part<M: Checkpointable>(
     how: impl Into<plan::Segment>,
 ) -> Result<Signal> {
     let composition = Composition::new().part(name, part);
+    if context.is_chunk() {
+        // A chunk is one segment.
+        return run_plainly(composition.steps(), x, context);
+    }
     segment_of(composition.steps(), &how.into(), &Compressors::default(), x, context)
 }
 
@@ -117,9 +121,10 @@ fn recomputed(steps: &[Step], options: Options, x: Signal, context: &mut Context
     })?;
     segment.adopt(&mut ran, steps.iter().flat_map(Step::parameters), context)?;
     let accumulators = ran.weights.accumulators();
-    let (steps, context) = (steps.to_vec(), context.clone());
+    let (steps, before) = (steps.to_vec(), context.clone());
+    context.go_on_behind(&first);
     let again = move |x: &[Tensor]| -> candle_core::Result<Vec<Tensor>> {
-        let mut context = context.recompute(record.clone(), accumulators.clone());
+        let mut context = before.recompute(record.clone(), accumulators.clone());
         Ok(run_plainly(&steps, signal(&form, x)?, &mut context)?.into_tensors())
     };
     let outputs: Vec<Tensor> = segment.seal(ran, again)?;

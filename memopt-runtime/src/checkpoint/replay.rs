@@ -1,12 +1,12 @@
 //! The recompute: run the code again on what was kept, and go back through it.
 
 use super::fingerprint::Fingerprint;
-use super::first_pass::Recompute;
 use super::segment::stranger_in_recompute;
 use super::weights::Weights;
 use crate::arrangement::Arrangement;
 use crate::autograd::{backward_from, reached, Age, Gradient, Reached};
 use crate::compress::{Leaf, Packed};
+use crate::inside::Recompute;
 use crate::memory::{self, Held};
 use crate::panics::caught;
 use crate::{Error, Phase, Result};

@@ -1,7 +1,6 @@
 //! The first pass: run the code, keep little, and tell the graph how to get the rest back.
 
 use super::fingerprint::Fingerprint;
-use super::first_pass::{self, FirstPass};
 use super::inputs::Input;
 use super::options::Options;
 use super::outputs::Outputs;
@@ -10,6 +9,7 @@ use super::weights::Weights;
 use crate::arrangement::Arrangement;
 use crate::autograd::{apply, reached, Age, Edge, Gradient, Output, Reached, Stranger};
 use crate::compress::{self, Pack, Packed, SpikeCompressor};
+use crate::inside::{self, FirstPass};
 use crate::module::Context;
 use crate::panics::caught;
 use crate::{memory, storage, Error, Phase, Result};
@@ -149,7 +149,7 @@ impl Segment {
         let watched = variables.iter().chain(&self.variables).cloned().collect();
         // The graph of the first pass goes first, then one output after the other.
         let outputs: Vec<Tensor> = outputs.into_iter().map(|y| y.detach()).collect();
-        if first_pass::is_inside() {
+        if inside::is_inside() {
             let (outputs, arrangements) = owned(outputs)?;
             let name = segment.clone();
             let kept = move |_| Err(outlived(&name));

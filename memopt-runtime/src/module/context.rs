@@ -8,6 +8,7 @@ use super::record::{NormStatistics, Record};
 use super::session::Session;
 use super::states::States;
 use super::weight::Weight;
+use crate::inside::is_inside_segment;
 use crate::{Error, Result};
 use candle_core::Tensor;
 use parking_lot::Mutex;
@@ -49,7 +50,12 @@ enum Carried {
     /// In the session: from call to call.
     Calls(Arc<Mutex<States>>),
     /// Between the time chunks of a segment, through which gradients go back.
-    Chunks(Arc<Mutex<States>>),
+    Chunks {
+        /// After the last chunk, of the neurons that have run.
+        states: Arc<Mutex<States>>,
+        /// Those that are carried from call to call.
+        before: Option<Arc<Mutex<States>>>,
+    },
 }
 
 /// What the random numbers of one layer in one forward depend on.
@@ -139,7 +145,7 @@ impl Context {
     pub(crate) fn first_pass(&self) -> (Self, Arc<Mutex<Record>>) {
         let record = self.record.clone().unwrap_or_default();
         let context =
-            Context { record: Some(record.clone()), accumulators: None, executor: None, ..self.again() };
+            Context { record: Some(record.clone()), accumulators: None, executor: None, ..self.clone() };
         (context, record)
     }
 
@@ -149,12 +155,15 @@ impl Context {
         record: Arc<Mutex<Record>>,
         accumulators: Option<Arc<Accumulators>>,
     ) -> Self {
-        Context { record: Some(record), accumulators, states: Carried::Nowhere, ..self.again() }
+        Context { record: Some(record), accumulators, states: Carried::Nowhere, ..self.clone() }
     }
 
-    /// The same once more: layers run that ran already.
-    pub(crate) fn again(&self) -> Self {
-        Context { uses: BTreeMap::new(), ..self.clone() }
+    /// Goes on behind layers that ran in a copy of this context.
+    pub(crate) fn go_on_behind(&mut self, copy: &Context) {
+        for (path, &count) in &copy.uses {
+            let uses = self.uses.entry(path.clone()).or_default();
+            *uses = count.max(*uses);
+        }
     }
 
     /// The context of the layer that begins to run here. Where several layers run at one path, as in a method that
@@ -171,7 +180,8 @@ impl Context {
     /// and leaves them as they are after its last step. Nothing in it is a segment.
     pub(crate) fn chunk(&self, start: usize, states: Arc<Mutex<States>>) -> Self {
         let start = self.start + start;
-        Context { start, states: Carried::Chunks(states), executor: None, ..self.again() }
+        let states = Carried::Chunks { states, before: self.carried_states() };
+        Context { start, states, executor: None, ..self.clone() }
     }
 
     /// Notes that something is done in another way than asked; see [`Session::notes`].
@@ -182,21 +192,6 @@ impl Context {
     /// Each norm takes the statistics of the chunk that runs, not of the window.
     pub(crate) fn with_norms_per_chunk(self) -> Self {
         Context { norms_per_chunk: true, ..self }
-    }
-
-    /// The states that a segment of chunks begins with: what its first pass recorded, else what is carried from call to
-    /// call, which is recorded.
-    pub(crate) fn states_to_begin_with(&self) -> States {
-        let carried = self.carried_states().map(|states| states.lock().clone()).unwrap_or_default();
-        match &self.record {
-            None => carried,
-            Some(record) => {
-                let mut record = record.lock();
-                let recorded = std::mem::replace(&mut record.initial, carried);
-                record.initial.extend(&recorded);
-                record.initial.clone()
-            }
-        }
     }
 
     /// The states that are carried from call to call, as they are now.
@@ -210,6 +205,11 @@ impl Context {
     /// The accumulators of the segment around this, while it is gone back through.
     pub(crate) fn accumulators(&self) -> Option<Arc<Accumulators>> {
         self.accumulators.clone()
+    }
+
+    /// Whether what runs is a time chunk of a segment.
+    pub(crate) fn is_chunk(&self) -> bool {
+        matches!(self.states, Carried::Chunks { .. })
     }
 
     /// Whether this is training: batch statistics, dropout.
@@ -245,21 +245,32 @@ impl Context {
     }
 
     /// The state of the neuron layer that runs, before the first step; `None`: it starts at rest.
-    pub fn initial_state(&self) -> Option<Tensor> {
-        if let Carried::Chunks(states) = &self.states {
-            return states.lock().get(&self.path).cloned();
+    ///
+    /// # Errors
+    /// If states are carried from call to call, and this is inside of a closure that would move them twice.
+    pub fn initial_state(&self) -> Result<Option<Tensor>> {
+        match &self.states {
+            Carried::Chunks { states, .. } => {
+                if let Some(state) = states.lock().get(&self.path) {
+                    return Ok(Some(state.clone()));
+                }
+            }
+            Carried::Calls(_) => self.check_place()?,
+            Carried::Nowhere => {}
         }
         // What the first pass of a segment began with is what its recompute begins with.
         let mut record = self.record.as_ref().map(|record| record.lock());
         if let Some(recorded) = record.as_ref().and_then(|record| record.initial.get(&self.path)) {
-            return Some(recorded.clone());
+            return Ok(Some(recorded.clone()));
         }
-        let Carried::Calls(states) = &self.states else { return None };
-        let state = states.lock().get(&self.path).cloned()?;
-        if let Some(record) = &mut record {
+        let (Carried::Calls(states) | Carried::Chunks { before: Some(states), .. }) = &self.states else {
+            return Ok(None);
+        };
+        let state = states.lock().get(&self.path).cloned();
+        if let (Some(record), Some(state)) = (&mut record, &state) {
             record.initial.set(&self.path, state.clone());
         }
-        Some(state)
+        Ok(state)
     }
 
     /// Whether the state after the last step is wanted.
@@ -272,7 +283,7 @@ impl Context {
         match &self.states {
             Carried::Nowhere => {}
             Carried::Calls(states) => states.lock().set(&self.path, state.detach()),
-            Carried::Chunks(states) => states.lock().set(&self.path, state),
+            Carried::Chunks { states, .. } => states.lock().set(&self.path, state),
         }
     }
 
@@ -293,11 +304,12 @@ impl Context {
                 return Ok((recorded.clone(), false));
             }
         }
-        if self.training && !self.norms_per_chunk && matches!(self.states, Carried::Chunks(_)) {
+        if self.training && !self.norms_per_chunk && self.is_chunk() {
             // It would see the time steps of the chunk only.
             let (segment, part) = (self.path.clone(), self.path.clone());
             return Err(Error::NotTimeChunkable { segment, part });
         }
+        self.check_place()?;
         let computed = Arc::new(compute()?);
         if let Some(record) = &self.record {
             record.lock().statistics.insert(key, computed.clone());
@@ -319,7 +331,20 @@ impl Context {
     }
 
     /// What the random numbers of the layer that runs depend on.
-    pub fn random_key(&self) -> RandomKey {
-        RandomKey { seed: self.seed, call: self.call, path: self.path.clone(), start: self.start }
+    ///
+    /// # Errors
+    /// If this is inside of a closure that would draw others in its recompute.
+    pub fn random_key(&self) -> Result<RandomKey> {
+        self.check_place()?;
+        Ok(RandomKey { seed: self.seed, call: self.call, path: self.path.clone(), start: self.start })
+    }
+
+    /// Refuses training inside of a checkpointed closure with a context that knows nothing of it: what outlives the
+    /// forward would move in the first pass and again in the recompute.
+    fn check_place(&self) -> Result<()> {
+        match self.training && self.record.is_none() && is_inside_segment() {
+            true => Err(Error::TrainedInsideSegment { model: self.path.clone() }),
+            false => Ok(()),
+        }
     }
 }

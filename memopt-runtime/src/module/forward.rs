@@ -3,7 +3,8 @@
 use super::context::Context;
 use super::session::Session;
 use super::states::States;
-use crate::Result;
+use crate::inside::is_inside_segment;
+use crate::{Error, Result};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -56,6 +57,9 @@ impl Session {
     /// # Errors
     /// Those of `f`.
     pub fn forward<T>(&self, training: bool, f: impl FnOnce(&mut Context) -> Result<T>) -> Result<T> {
+        if training && is_inside_segment() {
+            return Err(Error::TrainedInsideSegment { model: "a model".into() });
+        }
         let mut attempt = Attempt { session: self, training, call: self.begin(training), succeeded: false };
         let moves = Moves::default();
         let states = self.carried(training).map(|states| Arc::new(Mutex::new(states.lock().clone())));

@@ -9,6 +9,7 @@ use crate::storage::{self, checksum};
 use crate::{Error, Result};
 use candle_core::Tensor;
 use parking_lot::Mutex;
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -31,12 +32,13 @@ pub(super) fn first_pass(
     chunked: &Chunked,
     x: &Tensor,
     first: &Context,
-    outer: &Context,
+    outer: &mut Context,
     verify: bool,
 ) -> Result<(Tensor, Ran)> {
     let steps = x.dim(0)?;
     let ranges = chunked.ranges(steps);
-    let states = Arc::new(Mutex::new(first.states_to_begin_with()));
+    let states = Arc::new(Mutex::new(States::default()));
+    let behind = RefCell::new(first.clone());
     let stage = |leaves: &[Leaf], input: &mut dyn FnMut(Range<usize>) -> Result<Tensor>| {
         let mut output: Option<WindowBuffer> = None;
         let mut borders = Borders::new();
@@ -44,7 +46,8 @@ pub(super) fn first_pass(
             borders.push(states.lock().clone());
             let mut context = first.chunk(range.start, states.clone());
             let y = run_leaves(leaves, input(range.clone())?, &mut context)?;
-            check_steps(&y, range, outer)?;
+            behind.borrow_mut().go_on_behind(&context);
+            check_steps(&y, range, first)?;
             match &mut output {
                 Some(output) => output.push(&y)?,
                 None => output.insert(WindowBuffer::like(&y, steps)?).push(&y)?,
@@ -55,7 +58,7 @@ pub(super) fn first_pass(
         if let Some(before) = borders.first().cloned() {
             borders.iter_mut().for_each(|border| border.retain_changed(&before, &after));
         }
-        Ok::<_, Error>((output.ok_or_else(|| no_steps(outer))?.into_tensor(), borders))
+        Ok::<_, Error>((output.ok_or_else(|| no_steps(first))?.into_tensor(), borders))
     };
     let mut ran = Ran::default();
     let y = match chunked.norm() {
@@ -79,6 +82,7 @@ pub(super) fn first_pass(
                     Ok(statistics)
                 })
             })?;
+            behind.borrow_mut().go_on_behind(&at_norm);
             if is_first {
                 let (leaf, statistics) = (leaf.clone(), statistics.clone());
                 outer
@@ -94,6 +98,7 @@ pub(super) fn first_pass(
         let of_chunk = |range: &Range<usize>| Ok(checksum(&chunk(&y, range.clone())?)?);
         ran.outputs = Some(ranges.iter().map(of_chunk).collect::<Result<_>>()?);
     }
+    outer.go_on_behind(&behind.into_inner());
     if let Some(carried) = outer.carried_states() {
         carried.lock().extend(&states.lock());
     }

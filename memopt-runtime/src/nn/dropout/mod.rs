@@ -153,7 +153,7 @@ impl Checkpointable for Dropout {
         if self.p == 0. {
             return Ok(x.into());
         }
-        let mask = self.mask(&context.random_key(), &x, &part)?;
+        let mask = self.mask(&context.random_key()?, &x, &part)?;
         Ok(with_element!(x.dtype(), &part, E => masked::<E>(&part, &x, mask))?.into())
     }
 

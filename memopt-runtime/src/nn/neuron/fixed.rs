@@ -20,7 +20,7 @@ macro_rules! fixed_neuron {
             ) -> $crate::Result<$crate::module::Signal> {
                 let context = &context.layer();
                 let part = $crate::nn::neuron::name_of(context, stringify!($neuron));
-                let v = context.initial_state();
+                let v = context.initial_state()?;
                 let (spikes, v) = self.run(&part, &x.into_dense(&part)?, v.as_ref(), false)?;
                 context.set_final_state(v);
                 Ok(spikes.into())

@@ -141,7 +141,7 @@ impl Checkpointable for Plif {
     fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
         let context = &context.layer();
         let part = name_of(context, "Plif");
-        let v = context.initial_state();
+        let v = context.initial_state()?;
         let w = context.weight("w", &self.w);
         let (spikes, v) = self.run(&part, &x.into_dense(&part)?, v.as_ref(), false, w)?;
         context.set_final_state(v);

@@ -11,10 +11,10 @@ thread_local! {
 }
 
 /// A first pass in this thread, while it lives.
-pub(super) struct FirstPass(());
+pub(crate) struct FirstPass(());
 
 impl FirstPass {
-    pub(super) fn begin() -> Self {
+    pub(crate) fn begin() -> Self {
         DEPTH.set(DEPTH.get() + 1);
         FirstPass(())
     }
@@ -27,15 +27,15 @@ impl Drop for FirstPass {
 }
 
 /// Whether a first pass runs around this.
-pub(super) fn is_inside() -> bool {
+pub(crate) fn is_inside() -> bool {
     DEPTH.get() > 0
 }
 
 /// A recompute in this thread, while it lives: what is nested in it is not thrown away.
-pub(super) struct Recompute(usize);
+pub(crate) struct Recompute(usize);
 
 impl Recompute {
-    pub(super) fn begin() -> Self {
+    pub(crate) fn begin() -> Self {
         RECOMPUTES.set(RECOMPUTES.get() + 1);
         Recompute(DEPTH.replace(0))
     }
