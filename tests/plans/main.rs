@@ -1,0 +1,16 @@
+//! Planned models: every plan trains a model to the same bits, and what a plan cannot do is a typed error.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod evaluation;
+mod kinds;
+mod nets;
+mod norms;
+mod opaque;
+mod random;
+mod refused;
+mod states;
+mod support;
+mod window;
