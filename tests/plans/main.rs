@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod dtypes;
 mod evaluation;
 mod kinds;
 mod nets;
