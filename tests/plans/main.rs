@@ -6,6 +6,7 @@ mod common;
 
 mod dtypes;
 mod evaluation;
+mod failures;
 mod joins;
 mod kinds;
 mod nets;
