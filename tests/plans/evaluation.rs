@@ -1,10 +1,10 @@
 //! Evaluation of a model that is being trained.
 
+use super::common::assert_same;
 use super::nets::Setup;
 use super::norms::pre_activation;
 use super::support::*;
 use candle_core::{DType, ModuleT, Result};
-use memopt::module::Session;
 use memopt::plan::{Keep, Plan};
 
 #[test]
@@ -30,21 +30,23 @@ fn evaluation_does_not_move_carried_states() {
 #[test]
 fn evaluation_between_steps_disturbs_nothing() {
     let setup = Setup::default();
-    let run = |evaluate: bool| -> Result<Record> {
-        let plan = setup.plan(Keep::Recompute);
-        let trainer = Trainer::new(|vb| setup.build(vb), setup.dtype, plan, Session::new(1))?;
+    let run = |plan: Plan, evaluate: bool| -> Result<Record> {
+        let trainer = Trainer::new(|vb| setup.build(vb), setup.dtype, plan, session(false))?;
         let mut record = Record::new();
         for x in setup.data().windows {
             let loss = trainer.loss(&x)?;
             if evaluate {
                 let y = trainer.net.predict(&x)?.into_dense("output")?;
                 assert!(!y.track_op());
-                super::common::assert_same(&y, &trainer.net.forward_t(&x, false)?);
+                assert_same(&y, &trainer.net.forward_t(&x, false)?);
             }
             record.extend(trainer.descend(&loss, None)?);
         }
         record.extend(trainer.variables());
         Ok(record)
     };
-    assert_same_bits(&run(true).unwrap(), &run(false).unwrap(), "evaluated");
+    let plain = run(Plan::new(), false).unwrap();
+    for plan in [Plan::new(), setup.plan(Keep::Recompute), setup.split(), setup.plan(Keep::TimeChunks(2))] {
+        assert_same_bits(&run(plan.clone(), true).unwrap(), &plain, plan);
+    }
 }
