@@ -50,3 +50,31 @@ fn evaluation_between_steps_disturbs_nothing() {
         assert_same_bits(&run(plan.clone(), true).unwrap(), &plain, plan);
     }
 }
+
+/// As in fine-tuning with frozen statistics.
+#[test]
+fn an_evaluation_can_be_gone_back_through() {
+    for setup in [Setup::default(), Setup::wide()] {
+        let run = |plan: Plan| {
+            let trainer = Trainer::new(|vb| setup.build(vb), setup.dtype, plan, session(true)).unwrap();
+            let windows = setup.data().windows;
+            trainer.step(&windows[0]).unwrap();
+            let mut record = Record::new();
+            for x in &windows {
+                let loss = trainer.net.forward_t(x, false).unwrap().sqr().unwrap().mean_all().unwrap();
+                record.extend(trainer.descend(&loss, None).unwrap());
+            }
+            record.extend(trainer.variables());
+            record
+        };
+        let plain = run(Plan::new());
+        let mut plans = vec![setup.plan(Keep::Recompute), setup.split(), setup.plan(Keep::TimeChunks(2))];
+        plans.push("pieces: gc\npieces.0..1: tcgc:3".parse().unwrap());
+        if setup.width > 32 {
+            plans.push(setup.plan(Keep::ChannelChunks(2)));
+        }
+        for plan in plans {
+            assert_same_bits(&run(plan.clone()), &plain, plan);
+        }
+    }
+}

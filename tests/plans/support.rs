@@ -24,11 +24,11 @@ pub struct Around<M> {
 }
 
 pub fn conv(from: usize, to: usize, vb: VarBuilder) -> memopt::Result<Conv2d> {
-    Ok(Conv2d::new(from, to, 3, Conv2dConfig::default().padding(1), vb)?)
+    Conv2d::new(from, to, 3, Conv2dConfig::default().padding(1), vb)
 }
 
 pub fn norm(channels: usize, vb: VarBuilder) -> memopt::Result<BatchNorm2d> {
-    Ok(BatchNorm2d::new(channels, BatchNormConfig::default(), vb)?)
+    BatchNorm2d::new(channels, BatchNormConfig::default(), vb)
 }
 
 /// The variables of a map (running statistics are among them), by name.
