@@ -1,9 +1,14 @@
 //! Long chains: Candle's walk recurses, so the stack is the limit.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use candle_core::{Device, Tensor, Var};
+use candle_core::{DType, Device, ModuleT, Tensor, Var};
+use candle_nn::VarMap;
 use memopt::autograd::depth_limit;
-use memopt::checkpoint::checkpoint;
+use memopt::checkpoint::{checkpoint, Planned};
+use memopt::module::Session;
+use memopt::nn::init::seeded;
+use memopt::nn::{Linear, LinearConfig};
+use memopt::plan::{Keep, Plan};
 use memopt::Error;
 
 fn chain(length: usize, w: &Var, x: &Tensor) -> memopt::Result<Tensor> {
@@ -32,6 +37,23 @@ fn a_thousand_chained_closures_on_a_two_mebibyte_stack() {
         assert!((g[0] - 4.).abs() < 1e-4 && (g[1] - 16. / 9.).abs() < 1e-4, "{g:?}");
         // dropping the graph without a backward must not overflow either
         drop(chain(1_000, &w, &x).unwrap());
+    });
+}
+
+#[test]
+fn a_thousand_planned_segments_on_a_two_mebibyte_stack() {
+    on_two_mebibytes(|| {
+        let variables = VarMap::new();
+        let vb = seeded(&variables, 0, DType::F32, &Device::Cpu);
+        let layer = |i: usize| Linear::new(2, 2, LinearConfig::default(), vb.pp(i)).unwrap();
+        let layers: Vec<Linear> = (0..1_000).map(layer).collect();
+        let keeps = [Keep::Recompute, Keep::TimeChunks(2)];
+        let plan = (0..1_000).fold(Plan::new(), |plan, i| plan.with(i.to_string(), keeps[i % 2]));
+        let net = Planned::new(layers, plan, Session::new(0)).unwrap();
+        let x = Tensor::ones((2, 1, 2), DType::F32, &Device::Cpu).unwrap();
+        let gradients = net.forward_t(&x, true).unwrap().sum_all().unwrap().backward().unwrap();
+        assert!(variables.all_vars().iter().all(|v| gradients.get(v).is_some()));
+        drop(net.forward_t(&x, true).unwrap());
     });
 }
 

@@ -4,12 +4,15 @@
 mod common;
 
 use candle_core::{CpuStorage, DType, Device, Module, Result, Tensor, Var};
-use candle_nn::Linear;
+use candle_nn::{Linear, VarMap};
 use common::Values;
 use memopt::autograd::{apply, Edge, Gradient, Output};
-use memopt::checkpoint::{checkpoint, checkpoint_module, Options};
+use memopt::checkpoint::{checkpoint, checkpoint_module, Options, Planned};
 use memopt::compress::{Bit, Byte, Null, Pack, Sparse, SpikeCompressor};
 use memopt::memory::{graph_bytes, held, live, CountingAllocator, Scope, Timeline};
+use memopt::models::VggBlock;
+use memopt::module::Session;
+use memopt::nn::init::seeded;
 use std::sync::{Arc, Mutex};
 
 #[global_allocator]
@@ -35,7 +38,7 @@ fn retained_by<T>(f: impl FnOnce() -> T) -> (isize, T) {
     (live().unwrap() as isize - before, value)
 }
 
-fn main_checks() -> [(&'static str, fn()); 9] {
+fn main_checks() -> [(&'static str, fn()); 10] {
     [
         ("one_gradient_is_alive_at_an_interior_edge", one_gradient_is_alive_at_an_interior_edge),
         ("activations_die_after_their_last_user", activations_die_after_their_last_user),
@@ -46,6 +49,10 @@ fn main_checks() -> [(&'static str, fn()); 9] {
         ),
         ("the_curve_of_a_backward_falls", the_curve_of_a_backward_falls),
         ("forward_without_backward_in_a_loop_is_flat", forward_without_backward_in_a_loop_is_flat),
+        (
+            "planned_forward_without_backward_in_a_loop_is_flat",
+            planned_forward_without_backward_in_a_loop_is_flat,
+        ),
         ("the_detached_twin_builds_no_graph", the_detached_twin_builds_no_graph),
         ("packing_allocates_what_it_keeps", packing_allocates_what_it_keeps),
         ("a_plain_graph_is_a_lower_bound", a_plain_graph_is_a_lower_bound),
@@ -249,6 +256,26 @@ fn forward_without_backward_in_a_loop_is_flat() {
         bytes.push(live().unwrap());
     }
     assert!(bytes[1..].windows(2).all(|w| w[0] == w[1]), "{bytes:?}");
+}
+
+fn planned_forward_without_backward_in_a_loop_is_flat() {
+    let x = Values::new(1).spikes(&[4, 2, 2, 8, 8], 0.5, DType::F32).unwrap();
+    for plan in
+        ["", "0: gc\n1: gc", "0: tcgc:2\n1: tcgc:3", "0: ccgc:2\n1: ccgc:2", "0..1: gc\n1.proj_bn: gc"]
+    {
+        let vb = seeded(&VarMap::new(), 0, DType::F32, CPU);
+        let block = |inputs, name| VggBlock::new(inputs, 4, false, 1., vb.pp(name)).unwrap();
+        let blocks = vec![block(2, "a"), block(4, "b")];
+        // The states are carried on, and no graph with them.
+        let net = Planned::new(blocks, plan.parse().unwrap(), Session::new(0).carry_states()).unwrap();
+        let mut bytes = Vec::with_capacity(8);
+        for _ in 0..8 {
+            drop(net.run(&x, true).unwrap());
+            bytes.push(live().unwrap());
+        }
+        assert!(bytes[2..].windows(2).all(|w| w[0] == w[1]), "{bytes:?}, under\n{plan}");
+        assert_eq!(held().total, 0);
+    }
 }
 
 fn the_detached_twin_builds_no_graph() {

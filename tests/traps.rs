@@ -1,4 +1,58 @@
-//! The traps that have bitten people elsewhere, as far as they concern checkpointed closures and compression.
+//! The traps that have bitten people elsewhere. Here are those that concern checkpointed closures and compression; all
+//! that concern checkpointing, models and neurons, and where their tests are:
+//!
+//! | trap | tests |
+//! |---|---|
+//! | weights captured by a checkpointed closure get no gradient | `traps.rs::weights_captured_by_a_closure_get_their_gradients` |
+//! | the first segment's input needs no gradient, so its weights get none | `traps.rs::a_first_input_that_needs_no_gradient_does_not_cost_the_weights_theirs` |
+//! | | `plans/kinds.rs::plans_of_every_kind_give_the_same_bits` |
+//! | running statistics move twice, or not without a backward | `plans/running.rs::they_move_once_a_forward_whether_or_not_a_backward_follows` |
+//! | | `layers/running.rs::they_move_in_training_without_a_backward_and_not_in_evaluation` |
+//! | another dropout mask at recompute | `plans/kinds.rs::plans_of_every_kind_give_the_same_bits` |
+//! | | `../memopt-runtime/src/nn/dropout/tests.rs::backward_and_a_recompute_have_the_mask_of_the_forward` |
+//! | one weight in two segments | `traps.rs::one_weight_in_two_segments_is_summed_once` |
+//! | | `plans/shared.rs::its_gradients_are_summed_once` |
+//! | the same segment called twice in a forward | `traps.rs::the_same_segment_called_twice_in_a_forward_keeps_two_records` |
+//! | | `plans/opaque.rs::a_part_that_runs_twice_in_segments_placed_by_hand` |
+//! | a second backward through a freed graph | `traps.rs::a_second_backward_is_a_clear_error` |
+//! | | `plans/failures.rs::a_second_backward_is_refused_and_the_next_step_is_as_if_nothing_had_been` |
+//! | forward without backward, in a loop | `memory.rs::forward_without_backward_in_a_loop_is_flat` |
+//! | | `memory.rs::planned_forward_without_backward_in_a_loop_is_flat` |
+//! | non-binary values in a bit-compressed input | `traps.rs::non_binary_values_in_a_bit_compressed_input_are_kept_exactly_and_counted` |
+//! | | `plans/inputs.rs::what_is_declared_to_be_spikes_and_is_not_is_kept_exactly_and_counted` |
+//! | T not divisible by k, k above T, T of 1 and of 0 | `plans/window.rs::chunks_need_not_divide_the_window_nor_be_fewer_than_its_steps` |
+//! | | `plans/window.rs::a_window_of_no_steps_is_refused_under_every_plan` |
+//! | | `neurons/fitting.rs::windows_without_elements` |
+//! | batch norm over time chunks | `plans/norms.rs::neurons_before_norms_and_several_norms_in_chunks` |
+//! | | `layers/chunks.rs::batch_norm_by_its_pieces` |
+//! | a neuron's state is not reset between batches, or a graph is kept through it | `neurons/fitting.rs::states_are_carried_by_the_session_only_where_it_is_told_to` |
+//! | | `plans/states.rs::states_of_another_batch_are_refused_until_they_are_reset` |
+//! | | `plans/states.rs::a_call_can_be_gone_back_through_after_the_next` |
+//! | an evaluation between steps disturbs them | `plans/evaluation.rs::evaluation_between_steps_disturbs_nothing` |
+//! | | `plans/evaluation.rs::evaluation_does_not_move_carried_states` |
+//! | a recompute differs | `traps.rs::a_recompute_that_differs_names_the_segment` |
+//! | | `plans/failures.rs::a_backward_that_fails_in_a_segment_names_it_and_the_next_step_is_as_if_nothing_had_been` |
+//! | a panic or an error inside a segment | `closures.rs::an_error_or_panic_in_the_recompute_names_the_segment_and_poisons_nothing` |
+//! | | `plans/failures.rs::a_forward_that_fails_in_a_segment_names_it_and_the_next_step_works` |
+//! | | `plans/failures.rs::a_forward_that_fails_moves_nothing` |
+//! | memory falls only if the last segment goes first | `memory.rs::the_curve_of_a_backward_falls` |
+//! | | `memory.rs::saved_state_is_freed_before_the_previous_backward` |
+//! | a high-water mark depends on timing, or counts what is not said | `memory.rs::what_is_held_is_what_is_counted` |
+//! | | `vgg_memory.rs::a_vgg_in_segments_holds_a_twentieth_after_forward_and_stays_below_its_peak` |
+//! | deep graphs overflow the stack | `deep.rs::a_thousand_chained_closures_on_a_two_mebibyte_stack` |
+//! | | `deep.rs::a_thousand_planned_segments_on_a_two_mebibyte_stack` |
+//! | | `deep.rs::a_longer_chain_is_a_typed_error` |
+//! | a segment captures a tracked activation | `traps.rs::a_captured_activation_is_a_typed_error_that_says_to_pass_it` |
+//! | | `plans/refused.rs::a_weight_that_is_computed_from_variables_is_refused` |
+//! | weights change between forward and backward | `traps.rs::weights_that_change_between_forward_and_backward_are_found` |
+//! | | `plans/failures.rs::weights_that_change_between_forward_and_backward_are_found` |
+//! | one ulp flips a spike | `traps.rs::spikes_are_compared_by_bits_not_by_tolerance` |
+//! | a probe's sample looks binary, the data is not | `traps.rs::each_pack_is_checked_whatever_a_probe_saw` |
+//! | something outside the segments changes | `traps.rs::the_users_tensors_are_untouched` |
+//! | dtype, shape or device is lost in the round trip | `traps.rs::dtype_shape_and_device_survive_the_round_trip` |
+//! | | `plans/dtypes.rs::every_float_dtype_gives_the_same_bits` |
+//! | | `plans/inputs.rs::dtypes_survive` |
+//! | a derive macro's error without a place, a name that is shadowed | `ui.rs::the_derive_macros_refuse_and_accept` |
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -8,6 +62,7 @@ use common::{assert_same, bits, gradient, Values};
 use memopt::checkpoint::{checkpoint, mark_changed, Options};
 use memopt::compress::{Auto, Bit, Null, Pack};
 use memopt::Error;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
@@ -24,6 +79,19 @@ fn typed(error: &candle_core::Error) -> &Error {
 fn dense(w: &Var, b: &Var) -> impl Fn(&[Tensor]) -> Result<Tensor> + Clone + Send + 'static {
     let (w, b) = (w.clone(), b.clone());
     move |x| x[0].matmul(&w)?.broadcast_add(&b)?.tanh()
+}
+
+#[test]
+fn the_table_names_tests_that_are_there() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let table = include_str!("traps.rs").lines().take_while(|line| line.starts_with("//!"));
+    let named: Vec<&str> = table.filter_map(|line| line.split('`').nth(1)).collect();
+    assert!(named.len() > 40, "{}", named.len());
+    for test in named {
+        let (file, name) = test.split_once("::").unwrap();
+        let source = std::fs::read_to_string(tests.join(file)).unwrap();
+        assert!(source.contains(&format!("fn {name}(")), "{test}");
+    }
 }
 
 #[test]
