@@ -221,7 +221,6 @@ fn an_error_says_in_which_pass_it_happened() {
 }
 
 #[test]
-#[ignore = "the recompute of channel chunks is not told from their backward"]
 fn an_error_in_channel_chunks_says_in_which_pass_it_happened() {
     check_passes("failing: ccgc:2");
 }
@@ -239,7 +238,6 @@ fn a_forward_that_fails_in_a_segment_names_it_and_the_next_step_works() {
 }
 
 #[test]
-#[ignore = "running statistics, states and the number of calls move while a forward runs"]
 fn a_forward_that_fails_moves_nothing() {
     let without = PLANS.map(|(plan, _)| (plan, vec![How::Error, How::Panic]));
     for (plan, ways) in without.into_iter().chain([("", vec![How::Error])]) {

@@ -44,7 +44,7 @@ fn what_is_declared_to_be_spikes_and_is_not_is_kept_exactly_and_counted() {
     for keep in [Keep::Recompute, Keep::TimeChunks(3), Keep::ChannelChunks(2)] {
         for compressor in [Compressor::Bit, Compressor::Byte, Compressor::Sparse] {
             let before = counts().iter().filter(|c| c.segment == "odd").map(|c| c.fallbacks).sum::<u64>();
-            let ours = trained(Plan::new().with("odd", (keep, compressor)));
+            let ours = trained(Plan::new().with("odd", (keep, compressor.clone())));
             assert_same_bits(&ours, &plain, format!("{keep} {compressor}"));
             assert!(compressor == Compressor::Sparse || of("odd").fallbacks > before, "{keep} {compressor}");
         }

@@ -143,7 +143,6 @@ fn segments_placed_by_hand_inside_planned_segments() {
 }
 
 #[test]
-#[ignore = "time chunks record as initial the states that neurons before them left in the same forward"]
 fn carried_states_before_time_chunks_placed_by_hand_inside_planned_segments() {
     check_by_hand([Some([GC, TIME]), Some([TIME, TIME]), Some([CHANNELS, TIME])], true);
 }
@@ -165,7 +164,6 @@ impl Twice {
 }
 
 #[test]
-#[ignore = "layers of the second segment have the paths of the first: its dropout masks, statistics and states"]
 fn a_part_that_runs_twice_in_segments_placed_by_hand() {
     for carry in [false, true] {
         let trained = |keep, plan: &str| {
@@ -205,7 +203,6 @@ impl Stepwise {
 
 /// Whether it is refused or exact, it is not another gradient.
 #[test]
-#[ignore = "a segment inside of a time chunk is recomputed without the states that the chunk began with"]
 fn segments_placed_by_hand_inside_time_chunks() {
     let trained = |keep, plan: &str| {
         let build = |vb: VarBuilder| {

@@ -18,7 +18,7 @@ struct Choice {
 }
 
 /// How a block is kept; the number is of chunks.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Way {
     Plain,
     Whole(Segment),
@@ -64,23 +64,24 @@ fn choice() -> impl Strategy<Value = Choice> {
 }
 
 /// The segment, or a recompute of the whole where that part cannot be cut in time.
-fn unless(whole: bool, segment: Segment) -> Segment {
-    Segment { keep: if whole { Keep::Recompute } else { segment.keep }, ..segment }
+fn unless(whole: bool, segment: &Segment) -> Segment {
+    Segment { keep: if whole { Keep::Recompute } else { segment.keep }, ..segment.clone() }
 }
 
 /// What is inside of the segment of a block, or of no segment.
-fn inside(plan: Plan, path: &str, kind: Kind, way: Way) -> Plan {
+fn inside(plan: Plan, path: &str, kind: Kind, way: &Way) -> Plan {
     let (Way::Split(proj, neuron) | Way::Nested(proj, neuron)) = way else { return plan };
-    plan.with(format!("{path}.proj"), proj).with(format!("{path}.neuron"), unless(kind == Kind::Psn, neuron))
+    plan.with(format!("{path}.proj"), proj.clone())
+        .with(format!("{path}.neuron"), unless(kind == Kind::Psn, neuron))
 }
 
-fn block(plan: Plan, path: &str, kind: Kind, way: Way) -> Plan {
+fn block(plan: Plan, path: &str, kind: Kind, way: &Way) -> Plan {
     let whole = match way {
         Way::Plain | Way::Split(..) => None,
         Way::Whole(segment) => Some(unless(kind == Kind::Psn, segment)),
         Way::Nested(..) => Some(Keep::Recompute.into()),
-        Way::Time(chunks) => Some(unless(kind == Kind::Psn, Keep::TimeChunks(chunks).into())),
-        Way::Channels(chunks) if kind == Kind::Lif => Some(Keep::ChannelChunks(chunks).into()),
+        Way::Time(chunks) => Some(unless(kind == Kind::Psn, &Keep::TimeChunks(*chunks).into())),
+        Way::Channels(chunks) if kind == Kind::Lif => Some(Keep::ChannelChunks(*chunks).into()),
         Way::Channels(_) => Some(Keep::Recompute.into()),
     };
     let plan = whole.into_iter().fold(plan, |plan, whole: Segment| plan.with(path, whole));
@@ -94,7 +95,7 @@ impl Choice {
 
     /// What the plan makes of the piece at `path`, which is in a segment already if it `is_covered`.
     fn plan(&self, plan: Plan, path: &str, is_covered: bool) -> Plan {
-        let [first, second] = self.ways;
+        let [first, second] = &self.ways;
         match self.kind {
             Kind::Residual | Kind::ResidualProjected => {
                 let around = matches!(first, Way::Nested(..)) && !is_covered;
@@ -103,7 +104,7 @@ impl Choice {
                 block(plan, &format!("{path}.second"), Kind::Plif, second)
             }
             Kind::Dropout => match first {
-                Way::Whole(segment) if !is_covered => plan.with(path, segment),
+                Way::Whole(segment) if !is_covered => plan.with(path, segment.clone()),
                 _ => plan,
             },
             kind if is_covered => inside(plan, path, kind, first),
@@ -113,7 +114,7 @@ impl Choice {
 }
 
 /// Ranges of joined pieces, each in a segment; the others by themselves; the layers behind them as one.
-fn plan(pieces: &[Choice], range: Segment, around: bool, tail: Option<Segment>) -> Plan {
+fn plan(pieces: &[Choice], range: &Segment, around: bool, tail: Option<Segment>) -> Plan {
     let mut plan = tail.into_iter().fold(Plan::new(), |plan, tail| plan.with("pool..head", tail));
     if around {
         plan = plan.with("pieces", Keep::Recompute);
@@ -124,7 +125,7 @@ fn plan(pieces: &[Choice], range: Segment, around: bool, tail: Option<Segment>) 
         let last = first + more;
         let range = unless(!pieces[first..=last].iter().all(Choice::is_chunkable), range);
         if last > first {
-            plan = plan.with(format!("pieces.{first}..{last}"), range);
+            plan = plan.with(format!("pieces.{first}..{last}"), range.clone());
         }
         for (index, piece) in pieces.iter().enumerate().take(last + 1).skip(first) {
             // Nothing inside of a chunk is a segment.
@@ -151,7 +152,7 @@ proptest! {
     ) {
         let kinds = pieces.iter().map(|piece| piece.kind).collect();
         let setup = Setup { kinds, width, steps, batch, dtype, seed };
-        let plan = plan(&pieces, range, around, tail);
+        let plan = plan(&pieces, &range, around, tail);
         let plain = setup.train(Plan::new(), session(carry)).unwrap();
         match setup.train(plan.clone(), session(carry)) {
             Ok(ours) => prop_assert_eq!(differing(&ours, &plain), Vec::<String>::new(), "{}", plan),

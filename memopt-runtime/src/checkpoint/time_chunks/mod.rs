@@ -90,7 +90,8 @@ fn run(chunked: Chunked, options: Options, x: Tensor, context: &mut Context) -> 
     let name = options.segment.clone();
     let segment = Segment::new(&[&x], options)?;
     drop(x);
-    let (mut first, record) = context.first_pass();
+    let before = context.clone();
+    let (mut first, record) = before.first_pass();
     if chunked.norms == Norms::OfChunk {
         first = first.with_norms_per_chunk();
     }
@@ -105,7 +106,7 @@ fn run(chunked: Chunked, options: Options, x: Tensor, context: &mut Context) -> 
     segment.adopt(&mut ran, chunked.leaves.iter().flat_map(Leaf::parameters), context)?;
     let borders = left.before.iter().chain(&left.after);
     ran.kept_besides = borders.flat_map(|states| states.iter().map(|(_, state)| state.clone())).collect();
-    let mut again = context.recompute(record, ran.weights.accumulators());
+    let mut again = before.recompute(record, ran.weights.accumulators());
     if chunked.norms == Norms::OfChunk {
         again = again.with_norms_per_chunk();
     }
