@@ -1,11 +1,13 @@
 //! Plans that do not fit the model.
 
+use super::common::Values;
 use super::nets::{Kind, Setup};
 use super::support::*;
-use candle_core::DType;
-use candle_nn::VarBuilder;
-use memopt::module::Session;
-use memopt::nn::Linear;
+use candle_core::{DType, ModuleT, Tensor, Var};
+use candle_nn::{VarBuilder, VarMap};
+use memopt::checkpoint::Planned;
+use memopt::module::{Checkpointable, Composition, Context, Session, Signal};
+use memopt::nn::{BatchNorm, Dropout, Lif, Linear};
 use memopt::plan::{Keep, Plan};
 use memopt::Error;
 
@@ -42,4 +44,101 @@ fn a_weight_that_is_computed_from_variables_is_refused() {
             "{error}"
         );
     }
+}
+
+/// What cannot be run as the plan says is known before anything runs, nested or not.
+#[test]
+fn plans_that_cannot_be_applied_are_refused_when_they_are_made() {
+    let setup = Setup::of([Kind::Lif, Kind::Psn, Kind::Residual]);
+    for (plan, part) in [
+        ("pieces: gc\npieces.0.neuron: ccgc:2", "convolution"),
+        ("pieces.0: gc\npieces.0.proj.conv: ccgc:2", "convolution"),
+        ("pieces.1: tcgc:2", "pieces.1"),
+        ("pieces: gc\npieces.0..1: tcgc:2", "pieces.0..1"),
+        ("pieces.2.first: tcgc:2\npieces.2.first.proj: gc", "in chunks"),
+    ] {
+        let plan: Plan = plan.parse().unwrap();
+        let trainer = Trainer::new(|vb| setup.build(vb), setup.dtype, plan.clone(), Session::new(0));
+        let error = trainer.map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains(part), "{plan}: {error}");
+    }
+}
+
+/// Runs something else than what it says it is made of.
+#[derive(Clone, memopt::Parameters)]
+struct Mismatch {
+    runs: Linear,
+    rests: Linear,
+}
+
+impl Checkpointable for Mismatch {
+    fn forward(&self, x: Signal, context: &mut Context) -> memopt::Result<Signal> {
+        self.runs.forward(x, context)
+    }
+
+    fn composition(&self) -> Option<Composition> {
+        Some(Composition::new().part("runs", &self.runs).part("rests", &self.rests))
+    }
+}
+
+/// Two parts that cannot be told apart.
+#[derive(Clone, memopt::Parameters)]
+struct Namesakes(Linear);
+
+impl Checkpointable for Namesakes {
+    fn forward(&self, x: Signal, context: &mut Context) -> memopt::Result<Signal> {
+        self.composition().map_or(Ok(x.clone()), |composition| composition.run(x, context))
+    }
+
+    fn composition(&self) -> Option<Composition> {
+        Some(Composition::new().part("a", &self.0).part("a", &self.0))
+    }
+}
+
+fn linear(vb: VarBuilder) -> memopt::Result<Linear> {
+    Linear::new(4, 4, Default::default(), vb)
+}
+
+#[test]
+fn a_planned_part_that_does_not_run_is_an_error() {
+    let data = Data::new(1, &[4, 2, 4], DType::F32, 1);
+    let build = |vb: VarBuilder| Ok(Mismatch { runs: linear(vb.pp("a"))?, rests: linear(vb.pp("b"))? });
+    let error = train(build, "rests: gc".parse().unwrap(), session(false), &data).unwrap_err().to_string();
+    assert!(error.contains("`rests` did not run"), "{error}");
+}
+
+#[test]
+fn parts_of_one_name_are_refused() {
+    let data = Data::new(1, &[4, 2, 4], DType::F32, 1);
+    let build = |vb: VarBuilder| Ok(Namesakes(linear(vb)?));
+    let error = train(build, Plan::new(), session(false), &data).unwrap_err().to_string();
+    assert!(error.contains("called `a`"), "{error}");
+}
+
+/// What outlives a forward would move in the first pass and again in the recompute.
+#[test]
+fn training_inside_of_a_closure_is_refused() {
+    let refused = |f: Box<dyn Fn(&Tensor) -> candle_core::Result<Tensor> + Send + Sync>| {
+        let x = Var::from_tensor(&Values::new(1).tensor(&[3, 2, 4], DType::F32).unwrap()).unwrap();
+        let y = memopt::checkpoint::checkpoint(move |x| f(&x[0]), &[&x], "closure");
+        let error = y.unwrap_err();
+        assert!(matches!(error.root(), Error::TrainedInsideSegment { .. }), "{error}");
+    };
+    let vb = || memopt::nn::init::seeded(&VarMap::new(), 0, DType::F32, CPU);
+    let norm = || BatchNorm::new(4, Default::default(), vb()).unwrap();
+
+    let planned = Planned::new(vec![norm()], Plan::new(), Session::new(0)).unwrap();
+    refused(Box::new(move |x| planned.forward_t(x, true)));
+    let bare = Around { body: linear(vb()).unwrap() };
+    refused(Box::new(move |x| bare.forward_t(x, true)));
+    let by_hand = |layer: Box<dyn Fn(Signal, &mut Context) -> memopt::Result<Signal> + Send + Sync>,
+                   session: Session| {
+        refused(Box::new(move |x| Ok(layer(x.into(), &mut Context::training(&session))?.into_dense("")?)))
+    };
+    let layer = norm();
+    by_hand(Box::new(move |x, context| layer.forward(x, context)), Session::new(0));
+    let dropout = Dropout::new(0.5).unwrap();
+    by_hand(Box::new(move |x, context| dropout.forward(x, context)), Session::new(0));
+    let neuron = Lif::new(2.).unwrap();
+    by_hand(Box::new(move |x, context| neuron.forward(x, context)), Session::new(0).carry_states());
 }

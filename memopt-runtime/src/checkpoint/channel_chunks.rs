@@ -53,6 +53,11 @@ pub(super) fn in_channel_chunks(
     Ok(y.into())
 }
 
+/// Whether layers can be run in channel chunks.
+pub(super) fn check(leaves: Vec<Leaf>, segment: &str) -> Result<()> {
+    Sliced::of(leaves, 1, segment).map(|_| ())
+}
+
 /// The layers of such a segment: F, a layer with weights, a norm, neurons.
 struct Sliced {
     leaves: Vec<Leaf>,

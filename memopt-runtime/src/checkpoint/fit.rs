@@ -1,17 +1,20 @@
 //! Whether a plan fits a model: every segment is there, and will be run as one.
 
+use super::leaves::leaves_of;
+use super::{channel_chunks, time_chunks};
 use crate::module::{Composition, Step};
 use crate::plan::{Keep, Plan, Segment};
 use crate::{Error, Result};
 use std::collections::BTreeSet;
 
-/// Checks that the plan names parts of the model, in order, that segments of one chain do not overlap, and that nothing
-/// inside of a chunked segment is one.
-pub(super) fn check(plan: &Plan, composition: &Composition) -> Result<()> {
-    let mut fit = Fit { plan, applied: BTreeSet::new(), paths: Vec::new() };
+/// Checks that the plan names parts of the model, in order, that segments of one chain do not overlap, that they can be
+/// run as they are kept, and that nothing inside of a chunked segment is one. Gives the segments that are inside of no
+/// other.
+pub(super) fn check(plan: &Plan, composition: &Composition) -> Result<Vec<String>> {
+    let mut fit = Fit { plan, applied: BTreeSet::new(), outermost: Vec::new(), paths: Vec::new() };
     fit.walk(composition, "", None)?;
     match plan.segments().find(|(path, _)| !fit.applied.contains(*path)) {
-        None => Ok(()),
+        None => Ok(fit.outermost),
         Some((path, _)) => {
             let parts = fit.paths.join(", ");
             Err(wrong(format!(
@@ -21,11 +24,24 @@ pub(super) fn check(plan: &Plan, composition: &Composition) -> Result<()> {
     }
 }
 
-/// Checks that there is one chunk at least.
-pub(super) fn check_chunks(path: &str, keep: Keep) -> Result<()> {
-    match keep.chunks() {
-        Some(0) => Err(wrong(format!("`{path}` in 0 chunks; give 1 or more"))),
-        _ => Ok(()),
+/// Checks that steps can be run as a segment of this kind.
+pub(super) fn check_keep(steps: &[Step], path: &str, keep: Keep) -> Result<()> {
+    match keep {
+        Keep::TimeChunks(0) | Keep::InexactTimeChunks(0) | Keep::ChannelChunks(0) => {
+            Err(wrong(format!("`{path}` in 0 chunks; give 1 or more")))
+        }
+        Keep::Recompute => Ok(()),
+        Keep::TimeChunks(_) | Keep::InexactTimeChunks(_) => time_chunks::check(&leaves_of(steps), path),
+        Keep::ChannelChunks(_) => channel_chunks::check(leaves_of(steps), path),
+    }
+}
+
+/// Checks that the parts of a chain can be told apart. (Those of a derived one can.)
+fn check_names(steps: &[Step], parent: &str) -> Result<()> {
+    let mut names = BTreeSet::new();
+    match steps.iter().filter_map(Step::name).find(|name| !names.insert(*name)) {
+        None => Ok(()),
+        Some(name) => Err(wrong(format!("two parts of the chain `{parent}` are called `{name}`"))),
     }
 }
 
@@ -36,24 +52,29 @@ fn wrong(what: String) -> Error {
 struct Fit<'a> {
     plan: &'a Plan,
     applied: BTreeSet<&'a str>,
+    outermost: Vec<String>,
     paths: Vec<String>,
 }
 
 impl<'a> Fit<'a> {
-    /// Goes through a chain; `chunked` is the chunked segment around it.
-    fn walk(&mut self, composition: &Composition, parent: &str, chunked: Option<&str>) -> Result<()> {
+    /// Goes through a chain; `around` is the innermost segment that it is in.
+    fn walk(&mut self, composition: &Composition, parent: &str, around: Option<(&str, Keep)>) -> Result<()> {
         let steps = composition.steps();
+        check_names(steps, parent)?;
         let path = |name: &str| if parent.is_empty() { name.to_owned() } else { format!("{parent}.{name}") };
         let mut covered: Vec<Option<(&'a str, &'a Segment)>> = vec![None; steps.len()];
         for (key, segment) in self.plan.segments() {
             let Some(range) = positions(steps, key, &path) else { continue };
-            if let Some(around) = chunked {
+            if let Some((around, _)) = around.filter(|(_, keep)| keep.chunks().is_some()) {
                 return Err(wrong(format!(
                     "`{key}` is inside of `{around}`, which is run in chunks: a chunk is one segment"
                 )));
             }
-            check_chunks(key, segment.keep)?;
+            check_keep(&steps[range.clone()], key, segment.keep)?;
             self.applied.insert(key);
+            if around.is_none() {
+                self.outermost.push(key.to_owned());
+            }
             for step in &mut covered[range] {
                 if let Some((other, _)) = step {
                     return Err(wrong(format!(
@@ -64,20 +85,17 @@ impl<'a> Fit<'a> {
             }
         }
         for (step, segment) in steps.iter().zip(covered) {
-            let chunked = match segment {
-                Some((key, segment)) if segment.keep.chunks().is_some() => Some(key),
-                _ => chunked,
-            };
+            let around = segment.map(|(key, segment)| (key, segment.keep)).or(around);
             match step {
                 Step::Part { name, part, .. } => {
                     let inside = path(name);
                     self.paths.push(inside.clone());
                     if let Some(composition) = part.composition() {
-                        self.walk(&composition, &inside, chunked)?;
+                        self.walk(&composition, &inside, around)?;
                     }
                 }
                 Step::Join { branches, .. } => {
-                    branches.iter().try_for_each(|branch| self.walk(branch, parent, chunked))?;
+                    branches.iter().try_for_each(|branch| self.walk(branch, parent, around))?;
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use super::channel_chunks::in_channel_chunks;
 use super::compressors::Compressors;
-use super::fit::check_chunks;
+use super::fit::check_keep;
 use super::options::Options;
 use super::segment::Segment;
 use super::time_chunks::{in_time_chunks, Norms};
@@ -11,6 +11,8 @@ use crate::module::{run_plainly, Checkpointable, Composition, Context, Executor,
 use crate::plan::{self, Keep, Plan};
 use crate::{Error, Result};
 use candle_core::Tensor;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Runs compositions as a plan says.
@@ -18,6 +20,22 @@ use std::sync::Arc;
 pub(super) struct Planner {
     pub(super) plan: Arc<Plan>,
     pub(super) compressors: Arc<Compressors>,
+    /// Whether recomputes are verified.
+    pub(super) verify: bool,
+    /// The segments that have begun, by their keys in the plan.
+    pub(super) begun: Mutex<BTreeSet<String>>,
+}
+
+impl Default for Planner {
+    /// Everything is retained.
+    fn default() -> Self {
+        Planner {
+            plan: Arc::default(),
+            compressors: Arc::default(),
+            verify: cfg!(debug_assertions),
+            begun: Mutex::default(),
+        }
+    }
 }
 
 impl Executor for Planner {
@@ -26,7 +44,8 @@ impl Executor for Planner {
             let planned = step.name().and_then(|name| self.plan.beginning_at(context.path(), name));
             (x, steps) = match planned {
                 None => (step.run(x, context)?, rest),
-                Some((last, planned)) => {
+                Some((key, last, planned)) => {
+                    self.begun.lock().insert(key.to_owned());
                     let end = steps.iter().position(|step| step.name() == Some(last)).ok_or_else(|| {
                         let first = step.name().unwrap_or_default();
                         Error::Plan {
@@ -34,11 +53,38 @@ impl Executor for Planner {
                         }
                     })?;
                     let (segment, rest) = steps.split_at(end + 1);
-                    (segment_of(segment, planned, &self.compressors, x, context)?, rest)
+                    (self.segment_of(segment, planned, x, context)?, rest)
                 }
             };
         }
         Ok(x)
+    }
+}
+
+impl Planner {
+    /// Runs steps as one segment.
+    fn segment_of(
+        &self,
+        steps: &[Step],
+        planned: &plan::Segment,
+        x: Signal,
+        context: &mut Context,
+    ) -> Result<Signal> {
+        let named = planned.compressor.as_ref().map(|named| self.compressors.get(named)).transpose()?;
+        let compressor = named.unwrap_or_else(|| compressor_of(steps));
+        let path = path_of(steps, context.path());
+        let options = Options::new(path).compressor(compressor).verify(self.verify);
+        match planned.keep {
+            Keep::Recompute => recomputed(steps, options, x, context),
+            Keep::ChannelChunks(chunks) if context.is_training() => {
+                in_channel_chunks(steps, chunks, options, x, context)
+            }
+            Keep::ChannelChunks(_) => recomputed(steps, options, x, context),
+            Keep::TimeChunks(chunks) => in_time_chunks(steps, chunks, Norms::OfWindow, options, x, context),
+            Keep::InexactTimeChunks(chunks) => {
+                in_time_chunks(steps, chunks, Norms::OfChunk, options, x, context)
+            }
+        }
     }
 }
 
@@ -78,31 +124,9 @@ pub fn checkpoint_part<M: Checkpointable>(
         // A chunk is one segment.
         return run_plainly(composition.steps(), x, context);
     }
-    segment_of(composition.steps(), &how.into(), &Compressors::default(), x, context)
-}
-
-/// Runs steps as one segment.
-fn segment_of(
-    steps: &[Step],
-    planned: &plan::Segment,
-    compressors: &Compressors,
-    x: Signal,
-    context: &mut Context,
-) -> Result<Signal> {
-    let named = planned.compressor.as_ref().map(|named| compressors.get(named)).transpose()?;
-    let compressor = named.unwrap_or_else(|| compressor_of(steps));
-    let path = path_of(steps, context.path());
-    check_chunks(&path, planned.keep)?;
-    let options = Options::new(path).compressor(compressor);
-    match planned.keep {
-        Keep::Recompute => recomputed(steps, options, x, context),
-        Keep::ChannelChunks(chunks) if context.is_training() => {
-            in_channel_chunks(steps, chunks, options, x, context)
-        }
-        Keep::ChannelChunks(_) => recomputed(steps, options, x, context),
-        Keep::TimeChunks(chunks) => in_time_chunks(steps, chunks, Norms::OfWindow, options, x, context),
-        Keep::InexactTimeChunks(chunks) => in_time_chunks(steps, chunks, Norms::OfChunk, options, x, context),
-    }
+    let how = how.into();
+    check_keep(composition.steps(), &path_of(composition.steps(), context.path()), how.keep)?;
+    Planner::default().segment_of(composition.steps(), &how, x, context)
 }
 
 /// Keeps the compressed input only.

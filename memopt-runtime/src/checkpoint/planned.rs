@@ -6,7 +6,7 @@ use super::part::Planner;
 use crate::compress::SpikeCompressor;
 use crate::module::{Checkpointable, Session, Signal};
 use crate::plan::Plan;
-use crate::Result;
+use crate::{Error, Result};
 use candle_core::{ModuleT, Tensor};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -19,6 +19,9 @@ pub struct Planned<M> {
     model: M,
     plan: Arc<Plan>,
     compressors: Arc<Compressors>,
+    /// The segments that are inside of no other.
+    outermost: Arc<[String]>,
+    verify: bool,
     session: Session,
 }
 
@@ -43,10 +46,19 @@ impl<M: Checkpointable> Planned<M> {
         session: Session,
         compressors: impl IntoIterator<Item = Arc<dyn SpikeCompressor>>,
     ) -> Result<Self> {
-        fit::check(&plan, &model.composition().unwrap_or_default())?;
+        let outermost = fit::check(&plan, &model.composition().unwrap_or_default())?.into();
         let compressors = Compressors::new(compressors);
         compressors.check(&plan)?;
-        Ok(Planned { model, plan: Arc::new(plan), compressors: Arc::new(compressors), session })
+        let (plan, compressors) = (Arc::new(plan), Arc::new(compressors));
+        Ok(Planned { model, plan, compressors, outermost, verify: cfg!(debug_assertions), session })
+    }
+
+    /// Whether recomputes are verified by checksums: the weights that they read and the outputs that they give must be
+    /// those of the first pass, bit for bit. By default in builds with debug assertions only, since it costs a pass over
+    /// both.
+    pub fn verify(mut self, verify: bool) -> Self {
+        self.verify = verify;
+        self
     }
 
     /// The output for the window `x`.
@@ -59,10 +71,26 @@ impl<M: Checkpointable> Planned<M> {
 
     fn forward<T>(&self, x: Signal, training: bool, output: impl FnOnce(Signal) -> Result<T>) -> Result<T> {
         let (plan, compressors) = (self.plan.clone(), self.compressors.clone());
-        let planner = Arc::new(Planner { plan, compressors });
+        let planner = Arc::new(Planner { plan, compressors, verify: self.verify, begun: Default::default() });
         self.session.forward(training, |context| {
-            output(self.model.forward(x, &mut context.clone().with_executor(planner))?)
+            let y = self.model.forward(x, &mut context.clone().with_executor(planner.clone()))?;
+            self.check_all_begun(&planner)?;
+            output(y)
         })
+    }
+
+    /// A model written by hand may run something else than what it says it is made of.
+    fn check_all_begun(&self, planner: &Planner) -> Result<()> {
+        let begun = planner.begun.lock();
+        match self.outermost.iter().find(|path| !begun.contains(*path)) {
+            None => Ok(()),
+            Some(path) => Err(Error::Plan {
+                what: format!(
+                    "`{path}` did not run: the forward of the model, or of a part around it, is not that of its \
+                     composition; run `composition.run` in it"
+                ),
+            }),
+        }
     }
 
     /// The output in evaluation, through the detached twin: no graph is built.

@@ -172,15 +172,15 @@ impl Plan {
         self.segments.iter().map(|(path, segment)| (path.as_str(), segment))
     }
 
-    /// The segment that begins with the part `name` inside `parent`, and the name of its last part.
-    pub(crate) fn beginning_at(&self, parent: &str, name: &str) -> Option<(&str, &Segment)> {
+    /// The segment that begins with the part `name` inside `parent`: its key, the name of its last part, and itself.
+    pub(crate) fn beginning_at(&self, parent: &str, name: &str) -> Option<(&str, &str, &Segment)> {
         let path = if parent.is_empty() { name.to_owned() } else { format!("{parent}.{name}") };
         if let Some((key, segment)) = self.segments.get_key_value(&path) {
-            return Some((&key[key.len() - name.len()..], segment));
+            return Some((key, &key[key.len() - name.len()..], segment));
         }
         let range = format!("{path}..");
         let (key, segment) = self.segments.range(range.clone()..).next()?;
-        key.strip_prefix(&range).map(|last| (last, segment))
+        key.strip_prefix(&range).map(|last| (key.as_str(), last, segment))
     }
 }
 

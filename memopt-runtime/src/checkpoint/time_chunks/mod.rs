@@ -55,12 +55,6 @@ pub(in crate::checkpoint) fn in_time_chunks(
     }
     let leaves = leaves_of(steps);
     let coupled = context.is_training() && norms == Norms::OfWindow;
-    for leaf in &leaves {
-        let is_norm = leaf.window_norm().is_some();
-        if !(leaf.is_time_chunkable() || is_norm) {
-            return Err(Error::NotTimeChunkable { segment: path, part: leaf.path() });
-        }
-    }
     let pieces = one_norm_each(&leaves, coupled);
     let several = pieces.len() > 1;
     for (index, piece) in pieces.into_iter().enumerate() {
@@ -72,6 +66,14 @@ pub(in crate::checkpoint) fn in_time_chunks(
         x = run(Chunked::new(leaves[piece].to_vec(), chunks, norms, coupled), options, x, context)?;
     }
     Ok(x.into())
+}
+
+/// Whether layers can be run in time chunks.
+pub(in crate::checkpoint) fn check(leaves: &[Leaf], segment: &str) -> Result<()> {
+    match leaves.iter().find(|leaf| !leaf.is_time_chunkable() && leaf.window_norm().is_none()) {
+        None => Ok(()),
+        Some(leaf) => Err(Error::NotTimeChunkable { segment: segment.to_owned(), part: leaf.path() }),
+    }
 }
 
 /// Cuts layers before the layer in front of each norm but the first.
