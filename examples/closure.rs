@@ -210,7 +210,7 @@ fn run(flags: &Flags, out: &mut impl Write) -> Result<bool> {
     )?;
     let mut plain = Training::new(flags, None)?;
     let mut ours = Training::new(flags, Some(flags.compressor.build()))?;
-    let mut random = StdRng::seed_from_u64(flags.seed + 1);
+    let mut random = StdRng::seed_from_u64(flags.seed.wrapping_add(1));
     let (mut steps, mut differing) = (0, 0);
     for epoch in 1..=flags.epochs {
         training.shuffle(&mut random);

@@ -254,7 +254,7 @@ fn run(flags: &Flags, out: &mut impl Write) -> Result<bool> {
         Training::new("unoptimized", flags, |_| Plan::new())?,
         Training::new("checkpointed", flags, |net| plan_for_targets(net, flags.segment.clone()))?,
     ];
-    let mut random = StdRng::seed_from_u64(flags.seed + 1);
+    let mut random = StdRng::seed_from_u64(flags.seed.wrapping_add(1));
     let (test_x, test_labels) = digits.select(&held_out, flags.time_steps)?;
     for epoch in 1..=flags.epochs {
         training.shuffle(&mut random);

@@ -104,10 +104,15 @@ fn network(variables: &VarMap, seed: u64, thresholds: &[f64; BLOCKS]) -> Result<
 
 /// Event counts `[N, T, 2, 48, 48]` and labels.
 fn data(flags: &Flags) -> Result<(Tensor, Tensor)> {
-    let mut random = StdRng::seed_from_u64(flags.seed + 1);
+    let mut random = StdRng::seed_from_u64(flags.seed.wrapping_add(1));
     let counts = Poisson::new(0.3f32).map_err(candle_core::Error::wrap)?;
     let (n, t) = (flags.batch as usize, flags.time_steps as usize);
-    let events: Vec<f32> = counts.sample_iter(&mut random).take(n * t * 2 * SIDE * SIDE).collect();
+    let Some(elements) =
+        n.checked_mul(t).and_then(|nt| nt.checked_mul(2 * SIDE * SIDE)).filter(|n| n >> 40 == 0)
+    else {
+        candle_core::bail!("{n} samples of {t} time steps are more than any machine holds");
+    };
+    let events: Vec<f32> = counts.sample_iter(&mut random).take(elements).collect();
     let labels: Vec<u32> = (0..n).map(|_| random.random_range(0..10)).collect();
     Ok((Tensor::from_vec(events, (n, t, 2, SIDE, SIDE), CPU)?, Tensor::new(labels, CPU)?))
 }

@@ -177,7 +177,9 @@ pub mod models;
 /// | `#[checkpoint(compressor = "bit")]` | what keeps its input: `null`, `bit`, `byte`, `sparse`, `auto`, or the path of a type that is [`compress::SpikeCompressor`] and `Default` |
 ///
 /// A type with a method (`forward = "..."`, or `self.method` in a join) is run in time chunks only if it is marked
-/// `time_chunks`: the macro cannot see what the method does with the window. With the mark its author says that the
+/// `time_chunks`: the macro cannot see what the method does with the window. (Weights that it uses by Candle's own operations,
+/// not by [`Context::weight`](module::Context::weight) or by our layers, have gradients within rounding then, not to
+/// the bit: [`Session::notes`](module::Session::notes) says so.) With the mark its author says that the
 /// output at a time step depends only on that step.
 ///
 /// # What is required
@@ -225,10 +227,12 @@ pub use memopt_runtime::{
 
 /// What most programs need: `use memopt::prelude::*;`.
 pub mod prelude {
-    pub use crate::checkpoint::{checkpoint, checkpoint_module, Options};
+    pub use crate::checkpoint::{checkpoint, checkpoint_module, Options, Planned};
     pub use crate::compress::{Auto, Bit, Byte, Null, Pack, Sparse};
     pub use crate::memory::CountingAllocator;
+    pub use crate::module::{Context, Session, Signal};
     pub use crate::parameters::Parameters;
+    pub use crate::plan::{Keep, Plan};
     // The traits' method `forward` would make that of Candle's `Module` ambiguous: only the macro.
     pub use memopt_derive::{Checkpointable, Parameters};
 }

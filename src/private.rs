@@ -4,13 +4,13 @@ pub use candle_core::{ModuleT, Result as CandleResult, Tensor};
 pub use memopt_runtime::compress::{Auto, Bit, Byte, Null, Sparse};
 pub use memopt_runtime::module::Part as AnyPart;
 pub use memopt_runtime::module::{
-    ChannelLayer, Checkpointable, Composition, Context, JoinOp, Signal, TimeChunkable, WindowNorm,
+    forward_t, ChannelLayer, Checkpointable, Composition, Context, JoinOp, Signal, TimeChunkable, WindowNorm,
 };
 pub use memopt_runtime::parameters::{Parameters, Visitor};
 pub use memopt_runtime::Result;
 
 use memopt_runtime::compress::SpikeCompressor;
-use memopt_runtime::module::{self, Session, Step};
+use memopt_runtime::module::{self, Step};
 use std::any::TypeId;
 use std::ops::Range;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub trait Part: Sized {
     ///
     /// # Errors
     /// Those of the part.
-    fn run(&self, x: Signal, context: &mut Context) -> Result<Signal>;
+    fn run_as_part(&self, x: Signal, context: &mut Context) -> Result<Signal>;
 
     /// [`Checkpointable::composition`].
     fn parts(&self) -> Option<Composition>;
@@ -86,7 +86,7 @@ impl<M: Checkpointable> Part for M {
         Step::Part { name: name.into(), part: module::Part::of(self), compressor }
     }
 
-    fn run(&self, x: Signal, context: &mut Context) -> Result<Signal> {
+    fn run_as_part(&self, x: Signal, context: &mut Context) -> Result<Signal> {
         self.forward(x, context)
     }
 
@@ -139,20 +139,6 @@ pub type Forward<M> = fn(&M, Signal, &mut Context) -> Result<Signal>;
 /// Those of the method.
 pub fn run_method<M>(model: &M, method: Forward<M>, x: Signal, context: &mut Context) -> Result<Signal> {
     method(model, x, context)
-}
-
-/// `forward_t` of a model that stands by itself, in the session of the process.
-///
-/// # Errors
-/// Those of the parts, and if the output is not one tensor.
-pub fn forward_t<M: Checkpointable>(model: &M, xs: &Tensor, train: bool) -> CandleResult<Tensor> {
-    let name = std::any::type_name::<M>();
-    if train && memopt_runtime::checkpoint::is_inside_segment() {
-        return Err(memopt_runtime::Error::TrainedInsideSegment { model: name.to_owned() }.into());
-    }
-    Session::of_process()
-        .forward(train, |context| model.forward(xs.into(), context)?.into_dense(name))
-        .map_err(Into::into)
 }
 
 /// A method of a model that joins branches.

@@ -29,6 +29,14 @@ impl std::fmt::Display for Phase {
     }
 }
 
+/// How an error names a part: the path is empty where a layer is run by itself.
+fn named(part: &str) -> String {
+    match part {
+        "" => "the layer".to_owned(),
+        part => format!("`{part}`"),
+    }
+}
+
 /// What can go wrong.
 ///
 /// Candle runs our operations, so an error of ours that happens inside `loss.backward()` arrives as a
@@ -153,6 +161,17 @@ pub enum Error {
         dtype: DType,
     },
 
+    /// A parameter of a planned part is not a variable but computed from some.
+    #[error("segment `{segment}`: a parameter of shape {shape:?} ({dtype:?}) was itself computed from variables, and its gradient would be lost; let the model hold the variables, and compute it in the forward")]
+    ComputedParameter {
+        /// Path of the segment.
+        segment: String,
+        /// Shape of the parameter.
+        shape: Shape,
+        /// Its dtype.
+        dtype: DType,
+    },
+
     /// The recompute in backward did something else than the first pass.
     #[error("segment `{segment}`: the recompute differs from the first pass: {what}; the closure must compute the same again: no unseeded randomness, no state that moves, no weights that change between forward and backward")]
     RecomputeDiffers {
@@ -238,7 +257,7 @@ pub enum Error {
     },
 
     /// A layer was given a tensor that does not fit it.
-    #[error("`{part}`: {what}")]
+    #[error("{}: {what}", named(part))]
     LayerInput {
         /// Path of the part.
         part: String,
@@ -256,7 +275,7 @@ pub enum Error {
     },
 
     /// A segment of channel chunks has layers that cannot be run for some of their channels.
-    #[error("segment `{segment}`: {what}; channel chunks are for a convolution of one group, a batch norm and LIF or IF neurons: recompute it as a whole, or in time chunks")]
+    #[error("segment `{segment}`: {what}; channel chunks are for a segment with a convolution of one group or a linear layer, a batch norm behind it, and LIF or IF neurons: name the block that has them, or a range of its parts (`conv..neuron`), or recompute it as a whole or in time chunks")]
     NotChannelChunkable {
         /// Path of the segment.
         segment: String,
@@ -318,6 +337,14 @@ impl Error {
         match self {
             Error::Segment { source, .. } => source.root(),
             Error::Candle(error) => Self::find(error).map_or(self, Error::root),
+            other => other,
+        }
+    }
+
+    /// An error of a piece of a layer, which does not know the layer's path.
+    pub(crate) fn of_part(self, path: &str) -> Self {
+        match self {
+            Error::LayerInput { what, .. } => Error::LayerInput { part: path.to_owned(), what },
             other => other,
         }
     }

@@ -40,7 +40,7 @@ fn a_weight_that_is_computed_from_variables_is_refused() {
         let data = Data::new(1, &[4, 2, 4], DType::F32, 1);
         let error = train(build, plan.parse().unwrap(), session(false), &data).unwrap_err();
         assert!(
-            matches!(error.root(), Error::CapturedActivation { segment, .. } if segment == "body"),
+            matches!(error.root(), Error::ComputedParameter { segment, .. } if segment == "body"),
             "{error}"
         );
     }
@@ -115,30 +115,28 @@ fn parts_of_one_name_are_refused() {
     assert!(error.contains("called `a`"), "{error}");
 }
 
+/// `f` is refused inside of a closure.
+fn assert_refused(f: impl Fn(&Tensor) -> candle_core::Result<Tensor> + Send + 'static) {
+    let x = Var::from_tensor(&Values::new(1).tensor(&[3, 2, 4], DType::F32).unwrap()).unwrap();
+    let error = memopt::checkpoint::checkpoint(move |x| f(&x[0]), &[&x], "closure").unwrap_err();
+    assert!(matches!(error.root(), Error::TrainedInsideSegment { .. }), "{error}");
+}
+
+fn assert_layer_refused<M: Checkpointable>(layer: M, session: Session) {
+    assert_refused(move |x| Ok(layer.forward(x.into(), &mut Context::training(&session))?.into_dense("")?));
+}
+
 /// What outlives a forward would move in the first pass and again in the recompute.
 #[test]
 fn training_inside_of_a_closure_is_refused() {
-    let refused = |f: Box<dyn Fn(&Tensor) -> candle_core::Result<Tensor> + Send + Sync>| {
-        let x = Var::from_tensor(&Values::new(1).tensor(&[3, 2, 4], DType::F32).unwrap()).unwrap();
-        let y = memopt::checkpoint::checkpoint(move |x| f(&x[0]), &[&x], "closure");
-        let error = y.unwrap_err();
-        assert!(matches!(error.root(), Error::TrainedInsideSegment { .. }), "{error}");
-    };
     let vb = || memopt::nn::init::seeded(&VarMap::new(), 0, DType::F32, CPU);
     let norm = || BatchNorm::new(4, Default::default(), vb()).unwrap();
 
     let planned = Planned::new(vec![norm()], Plan::new(), Session::new(0)).unwrap();
-    refused(Box::new(move |x| planned.forward_t(x, true)));
+    assert_refused(move |x| planned.forward_t(x, true));
     let bare = Around { body: linear(vb()).unwrap() };
-    refused(Box::new(move |x| bare.forward_t(x, true)));
-    let by_hand = |layer: Box<dyn Fn(Signal, &mut Context) -> memopt::Result<Signal> + Send + Sync>,
-                   session: Session| {
-        refused(Box::new(move |x| Ok(layer(x.into(), &mut Context::training(&session))?.into_dense("")?)))
-    };
-    let layer = norm();
-    by_hand(Box::new(move |x, context| layer.forward(x, context)), Session::new(0));
-    let dropout = Dropout::new(0.5).unwrap();
-    by_hand(Box::new(move |x, context| dropout.forward(x, context)), Session::new(0));
-    let neuron = Lif::new(2.).unwrap();
-    by_hand(Box::new(move |x, context| neuron.forward(x, context)), Session::new(0).carry_states());
+    assert_refused(move |x| bare.forward_t(x, true));
+    assert_layer_refused(norm(), Session::new(0));
+    assert_layer_refused(Dropout::new(0.5).unwrap(), Session::new(0));
+    assert_layer_refused(Lif::new(2.).unwrap(), Session::new(0).carry_states());
 }

@@ -60,7 +60,7 @@ where
 /// ```
 ///
 /// # Errors
-/// As [`checkpoint`]. A parameter of the module that was computed from variables is a captured activation.
+/// As [`checkpoint`]. Also if a parameter of the module was computed from variables.
 pub fn checkpoint_module<M, F, O, I>(module: &M, f: F, inputs: &[I], options: impl Into<Options>) -> Result<O>
 where
     M: Parameters + Send + 'static,

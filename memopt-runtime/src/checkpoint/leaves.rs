@@ -42,6 +42,14 @@ impl Leaf {
         names.collect::<Vec<_>>().join(".")
     }
 
+    /// Its path in the model.
+    pub(super) fn path_in(&self, context: &Context) -> String {
+        match context.path() {
+            "" => self.path(),
+            parent => format!("{parent}.{}", self.path()),
+        }
+    }
+
     pub(super) fn detached(&self) -> Self {
         Leaf { chains: self.chains.clone(), step: self.step.detached() }
     }
@@ -119,5 +127,6 @@ fn enter<T>(names: &[&str], context: &mut Context, f: impl FnOnce(&mut Context) 
 /// Runs layers one after the other.
 pub(super) fn run_leaves(leaves: &[Leaf], x: Tensor, context: &mut Context) -> Result<Tensor> {
     let y = leaves.iter().try_fold(Signal::Dense(x), |x, leaf| leaf.run(x, context))?;
-    y.into_dense(context.path())
+    let last = leaves.last().map(|leaf| leaf.path_in(context)).unwrap_or_default();
+    y.into_dense(&last)
 }

@@ -94,7 +94,8 @@ impl Segment {
     /// Adds a parameter of the code that runs through a detached twin, whose graph does not show it.
     pub(super) fn add_parameter(&self, ran: &mut Ran, parameter: Tensor) -> Result<()> {
         if !parameter.is_variable() {
-            return Err(self.captures(parameter.shape().clone(), parameter.dtype()));
+            let (shape, dtype) = (parameter.shape().clone(), parameter.dtype());
+            return Err(Error::ComputedParameter { segment: self.options.segment.clone(), shape, dtype });
         }
         if ran.others.iter().all(|known| known.id() != parameter.id()) {
             ran.others.push(parameter);

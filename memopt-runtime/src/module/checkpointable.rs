@@ -65,7 +65,7 @@ pub trait Checkpointable: Parameters + Send + Sync + 'static {
     }
 
     /// Whether the output at a time step depends only on that step and on states that the context carries, so that the
-    /// window can be run in chunks. Of a layer without a composition it must be said.
+    /// window can be run in chunks (see [`TimeChunkable`](super::TimeChunkable) for its weights). Of a layer without a composition it must be said.
     fn is_time_chunkable(&self) -> bool {
         self.composition().is_some_and(|composition| composition.is_time_chunkable())
     }

@@ -1,10 +1,12 @@
 //! The forward of a whole model: what outlives it moves when it has succeeded.
 
+use super::checkpointable::Checkpointable;
 use super::context::Context;
 use super::session::Session;
 use super::states::States;
 use crate::inside::is_inside_segment;
 use crate::{Error, Result};
+use candle_core::Tensor;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -89,4 +91,18 @@ impl Drop for Attempt<'_> {
             self.session.take_back(self.call);
         }
     }
+}
+
+/// [`ModuleT::forward_t`](candle_core::ModuleT::forward_t) of a model or layer that stands by itself, in the session of
+/// the process.
+///
+/// # Errors
+/// Those of the parts, and if the output is not one tensor.
+pub fn forward_t<M: Checkpointable>(model: &M, x: &Tensor, train: bool) -> candle_core::Result<Tensor> {
+    let name = std::any::type_name::<M>();
+    if train && is_inside_segment() {
+        return Err(Error::TrainedInsideSegment { model: name.to_owned() }.into());
+    }
+    let forward = |context: &mut Context| model.forward(x.into(), context)?.into_dense(name);
+    Ok(Session::of_process().forward(train, forward)?)
 }

@@ -103,6 +103,34 @@ impl JoinOp {
         }
     }
 
+    /// Whether the branches fit each other; of a method that is not known.
+    fn check(&self, branches: &[Signal], part: &str) -> Result<()> {
+        let of = |x: &Tensor| {
+            let mut dims = x.dims().to_vec();
+            if let (JoinOp::Concat, Some(channels)) = (self, dims.get_mut(2)) {
+                *channels = 0;
+            }
+            (dims, x.dtype())
+        };
+        let tensors = || {
+            branches.iter().filter_map(|branch| if let Signal::Dense(x) = branch { Some(x) } else { None })
+        };
+        let fit = tensors().zip(tensors().skip(1)).all(|(a, b)| of(a) == of(b));
+        if fit || matches!(self, JoinOp::Method(_)) {
+            return Ok(());
+        }
+        let given: Vec<String> = tensors().map(|x| format!("{:?} of {:?}", x.dims(), x.dtype())).collect();
+        let but = if matches!(self, JoinOp::Concat) { ", but for their channels," } else { "" };
+        Err(Error::LayerInput {
+            part: part.to_owned(),
+            what: format!(
+                "the branches of `{}` must have one shape and dtype{but} and give {}",
+                self.name(),
+                given.join(", ")
+            ),
+        })
+    }
+
     pub(super) fn apply(&self, branches: Vec<Signal>, context: &mut Context) -> Result<Signal> {
         let part = context.path().to_owned();
         let wrong = |got| Error::JoinBranches { part: part.clone(), op: self.name(), got };
@@ -114,6 +142,7 @@ impl JoinOp {
             let first = tensors.next().ok_or_else(|| wrong(0))?;
             Ok(tensors.try_fold(first, op)?.into())
         };
+        self.check(&branches, &part)?;
         match self {
             JoinOp::Add => fold(|a, b| a + b),
             JoinOp::Mul | JoinOp::And => fold(|a, b| a * b),

@@ -37,6 +37,7 @@ pub(crate) use composition::run_plainly;
 pub use composition::{Composition, Step};
 pub use context::{Context, RandomKey};
 pub use executor::Executor;
+pub use forward::forward_t;
 pub use join::{JoinMethod, JoinOp, MethodJoin};
 pub use part::Part;
 pub use record::{NormStatistics, Record};

@@ -5,6 +5,10 @@ use super::checkpointable::Checkpointable;
 /// A part whose output at a time step depends on that step, earlier ones through states that the
 /// [`Context`](super::Context) carries, and nothing else; so that it can be run in time chunks.
 ///
+/// To the bit, if its weights go through [`Context::weight`](super::Context::weight), as those of our layers do. The
+/// gradient of a weight that is used by Candle's own operations is added up chunk by chunk, in another order than over
+/// the whole window: within 1e-5 of it, and noted in [`Session::notes`](super::Session::notes).
+///
 /// A marker for the compiler: `#[checkpoint(time_chunks)]` on a struct or an enum demands it of every part in it, and
 /// the type has it then. [`Checkpointable::is_time_chunkable`] is what segments ask.
 #[diagnostic::on_unimplemented(

@@ -13,6 +13,8 @@
 //! - Losses: [`cross_entropy_of_mean`], [`tet`], [`mse_of_rates`].
 //! - Layers of candle-nn are parts of models too: `Linear`, `Conv1d`, `Conv2d`, `Embedding`, `Activation`.
 //!
+//! Each is a `ModuleT` of Candle's too, for layers that stand by themselves: `conv.forward_t(&x, true)`.
+//!
 //! # The same bits under every plan
 //!
 //! What a layer gives depends on the layer and its input only, never on how the window is cut, which parts are run again,
@@ -45,6 +47,7 @@ mod input;
 mod layer_norm;
 mod linear;
 mod loss;
+mod module_t;
 mod neuron;
 mod pool;
 mod product;

@@ -82,6 +82,13 @@ impl Backward {
             let shape = dx.shape();
             Gradient::new(dx.into_storage(), shape)
         });
+        if ranges.len() > 1 && foreign.iter().any(Option::is_some) {
+            self.context.note(format!(
+                "`{}`: some gradients of weights are added up chunk by chunk, within rounding of the unoptimized \
+                 model's: the weights do not go through `Context::weight`",
+                self.name
+            ));
+        }
         Ok((dx, foreign))
     }
 
@@ -103,7 +110,7 @@ impl Backward {
         let mut at_output: Option<WindowBuffer> = None;
         for (index, range) in ranges.iter().enumerate().rev() {
             let Some((border, begin)) = self.ran.before.get(index).zip(self.ran.after.get(index)) else {
-                return Err(no_steps(&self.context));
+                return Err(no_steps(&self.name));
             };
             let mut untracked = self.context.chunk(range.start, Arc::new(Mutex::new(border.clone())));
             let z = run_leaves(twin.before(), chunk(x, range.clone())?, &mut untracked)?.contiguous()?;
@@ -162,7 +169,7 @@ impl Backward {
         let y = in_recompute(&self.name, || {
             run_leaves(leaves, x, &mut self.context.chunk(range.start, states.clone()))
         })?;
-        check_steps(&y, range, &self.context)?;
+        check_steps(&y, range, &self.name)?;
         let after = states.lock().clone();
         Ok((y, before, after))
     }

@@ -2,7 +2,7 @@
 
 use super::Norms;
 use crate::checkpoint::leaves::Leaf;
-use crate::module::{Context, WindowNorm};
+use crate::module::WindowNorm;
 use crate::{Error, Result};
 use candle_core::Tensor;
 use std::ops::Range;
@@ -48,11 +48,11 @@ impl Chunked {
 }
 
 /// Whether a chunk has as many time steps as went in.
-pub(super) fn check_steps(y: &Tensor, range: &Range<usize>, context: &Context) -> Result<()> {
+pub(super) fn check_steps(y: &Tensor, range: &Range<usize>, segment: &str) -> Result<()> {
     match y.dims().first() == Some(&range.len()) {
         true => Ok(()),
         false => Err(Error::LayerInput {
-            part: context.path().to_owned(),
+            part: segment.to_owned(),
             what: format!(
                 "a time chunk of {} steps gave {:?}; recompute it as a whole",
                 range.len(),
@@ -67,6 +67,6 @@ pub(super) fn chunk(x: &Tensor, range: Range<usize>) -> Result<Tensor> {
     Ok(x.narrow(0, range.start, range.len())?.contiguous()?)
 }
 
-pub(super) fn no_steps(context: &Context) -> Error {
-    Error::LayerInput { part: context.path().to_owned(), what: "a window has one time step at least".into() }
+pub(super) fn no_steps(segment: &str) -> Error {
+    Error::LayerInput { part: segment.to_owned(), what: "a window has one time step at least".into() }
 }

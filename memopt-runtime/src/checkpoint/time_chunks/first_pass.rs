@@ -33,7 +33,7 @@ pub(super) fn first_pass(
     x: &Tensor,
     first: &Context,
     outer: &mut Context,
-    verify: bool,
+    (name, verify): (&str, bool),
 ) -> Result<(Tensor, Ran)> {
     let steps = x.dim(0)?;
     let ranges = chunked.ranges(steps);
@@ -47,7 +47,7 @@ pub(super) fn first_pass(
             let mut context = first.chunk(range.start, states.clone());
             let y = run_leaves(leaves, input(range.clone())?, &mut context)?;
             behind.borrow_mut().go_on_behind(&context);
-            check_steps(&y, range, first)?;
+            check_steps(&y, range, name)?;
             match &mut output {
                 Some(output) => output.push(&y)?,
                 None => output.insert(WindowBuffer::like(&y, steps)?).push(&y)?,
@@ -58,7 +58,7 @@ pub(super) fn first_pass(
         if let Some(before) = borders.first().cloned() {
             borders.iter_mut().for_each(|border| border.retain_changed(&before, &after));
         }
-        Ok::<_, Error>((output.ok_or_else(|| no_steps(first))?.into_tensor(), borders))
+        Ok::<_, Error>((output.ok_or_else(|| no_steps(name))?.into_tensor(), borders))
     };
     let mut ran = Ran::default();
     let y = match chunked.norm() {
@@ -76,7 +76,8 @@ pub(super) fn first_pass(
                 context.statistics(|| {
                     let mut statistics = norm.no_statistics();
                     for range in &ranges {
-                        norm.add_statistics(&mut statistics, &chunk(&z, range.clone())?)?;
+                        let added = norm.add_statistics(&mut statistics, &chunk(&z, range.clone())?);
+                        added.map_err(|error| error.of_part(path))?;
                     }
                     norm.check_statistics(path, &statistics)?;
                     Ok(statistics)

@@ -46,6 +46,12 @@ pub(in crate::checkpoint) fn in_time_chunks(
     // A view that repeats elements has a gradient for each of them here.
     let mut x = x.into_dense(&path)?.contiguous()?;
     match x.dims().first() {
+        None => {
+            return Err(Error::LayerInput {
+                part: path,
+                what: "[T, N, ...] expected, a scalar given".into(),
+            });
+        }
         Some(&steps) if steps < chunks => {
             context.note(format!(
                 "`{path}`: {chunks} time chunks of a window of {steps} steps: one for each step"
@@ -101,7 +107,7 @@ fn run(chunked: Chunked, options: Options, x: Tensor, context: &mut Context) -> 
     let verify = segment.verifies();
     let twin = chunked.detached();
     let mut ran = segment.run(|x| -> candle_core::Result<Tensor> {
-        let (y, ran) = first_pass(&twin, &x[0], &first, context, verify)?;
+        let (y, ran) = first_pass(&twin, &x[0], &first, context, (&name, verify))?;
         left = ran;
         Ok(y)
     })?;
