@@ -49,7 +49,6 @@ mod neuron;
 mod pool;
 mod product;
 mod random;
-mod real;
 mod reduce;
 mod surrogate;
 mod time_chunks;
