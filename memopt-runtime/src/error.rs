@@ -256,7 +256,7 @@ pub enum Error {
     },
 
     /// A segment of channel chunks has layers that cannot be run for some of their channels.
-    #[error("segment `{segment}`: {what}; channel chunks are for a convolution of one group, a batch norm and LIF or IF neurons: recompute it as a whole, or in time chunks")]
+    #[error("segment `{segment}`: {what}; channel chunks are for a convolution of one group or a linear layer over [T, N, in], then a batch norm, then LIF or IF neurons: recompute it as a whole, or in time chunks")]
     NotChannelChunkable {
         /// Path of the segment.
         segment: String,

@@ -33,8 +33,8 @@ pub enum Keep {
     /// The same in so many time chunks, the last one first in backward; the states at the borders are kept too. More
     /// chunks than time steps are as many as those.
     TimeChunks(usize),
-    /// The same in so many groups of output channels over the whole window: for a convolution, a norm and neurons that
-    /// work each by itself. No states are kept.
+    /// The same in so many groups of output channels over the whole window: for a convolution or linear layer, a norm and
+    /// neurons that work each by itself. No states are kept.
     ChannelChunks(usize),
 }
 
