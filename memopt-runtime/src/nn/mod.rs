@@ -11,7 +11,8 @@
 //! - Neurons: [`Lif`], [`If`], [`Plif`], [`Psn`], with a [`Surrogate`] for the step function's gradient.
 //! - [`Dropout`], whose mask is a pure function of what runs, where and when.
 //! - Losses: [`cross_entropy_of_mean`], [`tet`], [`mse_of_rates`].
-//! - Layers of candle-nn are parts of models too: `Linear`, `Conv1d`, `Conv2d`, `Embedding`, `Activation`.
+//! - Layers of candle-nn are parts of models too: `Linear`, `Conv1d`, `Conv2d`, `Embedding`, `Activation`; and `LayerNorm`
+//!   and `BatchNorm`, which our functions compute.
 //!
 //! # The same bits under every plan
 //!
@@ -32,6 +33,7 @@
 
 mod batch_norm;
 mod candle_layers;
+mod candle_norms;
 #[cfg(test)]
 mod chunk_tests;
 mod conv;

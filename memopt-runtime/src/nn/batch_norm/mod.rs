@@ -65,6 +65,20 @@ impl BatchNorm {
         Ok(BatchNorm { affine, running, channels, eps: config.eps, momentum: config.momentum })
     }
 
+    /// The norm that candle-nn's is, over the same variables, if that removes the mean.
+    pub(super) fn of_candle(norm: &candle_nn::BatchNorm) -> Result<Self> {
+        let (mean, variance) = (norm.running_mean(), norm.running_var());
+        Ok(BatchNorm {
+            affine: norm
+                .weight_and_bias()
+                .map(|(weight, bias)| Affine { weight: weight.clone(), bias: bias.clone() }),
+            running: Arc::new(Mutex::new(Running::of(mean, variance)?)),
+            channels: mean.elem_count(),
+            eps: norm.eps(),
+            momentum: norm.momentum(),
+        })
+    }
+
     /// A copy of the running mean, `[C]`.
     ///
     /// # Errors

@@ -24,6 +24,11 @@ impl Running {
         Ok(Running { mean: get("running_mean", 0.)?, variance: get("running_var", 1.)? })
     }
 
+    /// The running statistics in these variables (other tensors would be copied).
+    pub fn of(mean: &Tensor, variance: &Tensor) -> Result<Self> {
+        Ok(Running { mean: Var::from_tensor(mean)?, variance: Var::from_tensor(variance)? })
+    }
+
     /// Copies of mean and variance.
     pub fn get(&self) -> Result<(Tensor, Tensor)> {
         Ok((self.mean.as_detached_tensor().copy()?, self.variance.as_detached_tensor().copy()?))
