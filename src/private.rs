@@ -22,7 +22,7 @@ use std::sync::Arc;
     label = "does not implement `Checkpointable`",
     note = "a struct or enum of yours: `#[derive(Clone, Checkpointable)]` on it",
     note = "configuration: `#[checkpoint(skip)]` on the field",
-    note = "`candle_nn::Dropout` and `candle_nn::BatchNorm` cannot be run again exactly: use `memopt::nn::Dropout` and `memopt::nn::BatchNorm`"
+    note = "`candle_nn::Dropout` cannot be run again exactly: use `memopt::nn::Dropout`"
 )]
 pub trait Part: Sized {
     /// [`Parameters::visit_parameters`].
@@ -41,7 +41,7 @@ pub trait Part: Sized {
     ///
     /// # Errors
     /// Those of the part.
-    fn run_as_part(&self, x: Signal, context: &mut Context) -> Result<Signal>;
+    fn feed(&self, x: Signal, context: &mut Context) -> Result<Signal>;
 
     /// [`Checkpointable::composition`].
     fn parts(&self) -> Option<Composition>;
@@ -86,7 +86,7 @@ impl<M: Checkpointable> Part for M {
         Step::Part { name: name.into(), part: module::Part::of(self), compressor }
     }
 
-    fn run_as_part(&self, x: Signal, context: &mut Context) -> Result<Signal> {
+    fn feed(&self, x: Signal, context: &mut Context) -> Result<Signal> {
         self.forward(x, context)
     }
 

@@ -95,7 +95,7 @@ fn what_does_not_fit_is_a_typed_error_that_names_the_loss() {
         fails(&x.mean(0).unwrap(), &labels, "[T, N, classes]");
         fails(&zeros(&[0, 4, 5], DType::F32), &labels, "no elements");
         fails(&zeros(&[2, 0, 5], DType::F32), &zeros(&[0], DType::U32), "no elements");
-        fails(&zeros(&[2, 4, 5], DType::U8), &labels, "U8");
+        fails(&zeros(&[2, 4, 5], DType::U8), &labels, "u8 given");
         fails(&x, &zeros(&[3], DType::U32), "N = 4");
         fails(&x, &zeros(&[4], DType::F32), "F32");
         fails(&x, &Tensor::new(&[0u32, 5, 1, 1], CPU).unwrap(), "label 1 is 5");

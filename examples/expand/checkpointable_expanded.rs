@@ -242,10 +242,8 @@ where
         __context: &mut ::memopt::__private::Context,
     ) -> ::memopt::__private::Result<::memopt::__private::Signal> {
         match self {
-            Self::Gain(__part) => <Gain as ::memopt::__private::Part>::run_as_part(__part, __x, __context),
-            Self::List(__part) => {
-                <Vec<Gain> as ::memopt::__private::Part>::run_as_part(__part, __x, __context)
-            }
+            Self::Gain(__part) => <Gain as ::memopt::__private::Part>::feed(__part, __x, __context),
+            Self::List(__part) => <Vec<Gain> as ::memopt::__private::Part>::feed(__part, __x, __context),
         }
     }
 

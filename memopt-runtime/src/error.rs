@@ -275,7 +275,7 @@ pub enum Error {
     },
 
     /// A segment of channel chunks has layers that cannot be run for some of their channels.
-    #[error("segment `{segment}`: {what}; channel chunks are for a segment with a convolution of one group or a linear layer, a batch norm behind it, and LIF or IF neurons: name the block that has them, or a range of its parts (`conv..neuron`), or recompute it as a whole or in time chunks")]
+    #[error("segment `{segment}`: {what}; channel chunks are for a segment with a convolution of one group or a linear layer over [T, N, in], a batch norm behind it, and LIF or IF neurons: name the block that has them, or a range of its parts (`conv..neuron`), or recompute it as a whole or in time chunks")]
     NotChannelChunkable {
         /// Path of the segment.
         segment: String,

@@ -51,7 +51,7 @@ fn inputs_that_do_not_fit() {
     refuses(&AvgPool2d::new(3), &[2, 1, 4, 8], f32, "[T, N, C, H, W]");
     refuses(&AvgPool2d::new(2), &[2, 1, 4, 8, 8], DType::U32, "f32, f64, bf16 or f16");
     refuses(&MaxPool2d::new(2).padding(2), &[2, 1, 4, 8, 8], f32, "half the kernel");
-    refuses(&AdaptiveMaxPool2d::new(0), &[2, 1, 4, 8, 8], f32, "at least one pixel");
+    refuses(&AdaptiveMaxPool2d::new(0), &[2, 1, 4, 8, 8], f32, "1 to 1048576 pixels");
     refuses(&MaxPool2d::new(300), &[1, 1, 1, 300, 300], f32, "at most");
     refuses(&Flatten, &[2, 1], f32, "[T, N, ...]");
     refuses(&TimeFirst, &[2], f32, "[N, T, ...]");

@@ -111,7 +111,7 @@ fn what_does_not_fit_is_a_typed_error() {
     assert!(message(If::new().v_threshold(f64::NAN).window(&x, None)).contains("finite"));
     assert!(message(If::new().surrogate(Surrogate::ATan(0.)).window(&x, None)).contains("alpha"));
     assert!(message(If::new().window(&Tensor::new(1f32, CPU).unwrap(), None)).contains("scalar"));
-    assert!(message(If::new().window(&x.to_dtype(DType::U8).unwrap(), None)).contains("U8"));
+    assert!(message(If::new().window(&x.to_dtype(DType::U8).unwrap(), None)).contains("u8 given"));
     let psn = |rows, columns, bias| {
         let zeros = |shape: (usize, usize)| Tensor::zeros(shape, DType::F32, CPU).unwrap();
         Psn::new(zeros((rows, columns)), zeros((bias, 1)))

@@ -101,7 +101,7 @@ fn delegate(input: &Input, variants: &[Variant]) -> TokenStream {
             quote!(<#ty as ::memopt::__private::Part>::#name(__part #arguments))
         })
     };
-    let forward = forward(&method("run_as_part", quote!(, __x, __context)));
+    let forward = forward(&method("feed", quote!(, __x, __context)));
     let composition = composition(&method("parts", TokenStream::new()));
     let channels = for_channels(&method("slice", quote!(, __channels)));
     let layer = channel_layer(&method("layer", TokenStream::new()));

@@ -1,10 +1,11 @@
 //! Segments that are recomputed and gone back through in groups of output channels, exactly.
 //!
-//! For layers F (a pool, say), a convolution, a norm over the window, and neurons that work each by itself.
+//! For layers F (a pool, say), a convolution or linear layer, a norm over the window, and neurons that work each by
+//! itself.
 //! Statistics and neurons are by channel, so that the recompute of a group of channels over the whole window finishes the
 //! neurons' backward, the norm's two sums and the norm's backward for them in one pass: no states at borders, and no
-//! second pass. The gradient at the convolution's output takes the place of the incoming one, group by group; then one
-//! backward of the convolution, and of F.
+//! second pass. The gradient at the layer's output takes the place of the incoming one, group by group; then one backward
+//! of the layer, and of F.
 
 use super::leaves::{leaves_of, run_leaves, Leaf};
 use super::options::Options;
@@ -38,7 +39,7 @@ pub(super) fn in_channel_chunks(
     let twin: Vec<Leaf> = sliced.leaves.iter().map(Leaf::detached).collect();
     let mut outputs = None;
     let mut ran = segment.run(|x| -> candle_core::Result<Tensor> {
-        let y = run_leaves(&twin, x[0].clone(), &mut first)?.contiguous()?;
+        let y = sliced.first_pass(&twin, x[0].clone(), &mut first, &name)?.contiguous()?;
         if segment.verifies() {
             outputs = Some(sliced.checksums(&y)?);
         }
@@ -73,9 +74,12 @@ impl Sliced {
         let layer = leaves
             .windows(2)
             .position(|pair| pair[0].channel_layer().is_some() && pair[1].window_norm().is_some())
-            .ok_or_else(|| wrong("it has no convolution of one group with a norm behind it"))?;
+            .ok_or_else(|| {
+                wrong("it has no convolution of one group and no linear layer with a norm behind it")
+            })?;
         for leaf in &leaves[layer + 2..] {
-            if leaf.for_channels(0..1)?.is_none() {
+            let mixes = leaf.channel_layer().is_some() || leaf.window_norm().is_some();
+            if mixes || leaf.for_channels(0..1)?.is_none() {
                 return Err(wrong(&format!("`{}` needs all channels at once", leaf.path())));
             }
         }
@@ -83,6 +87,19 @@ impl Sliced {
             return Err(wrong("it has several norms over the window; split in space first"));
         }
         Ok(Sliced { leaves, layer, chunks })
+    }
+
+    /// The output by the twin of all layers; an error before anything moves if channels are not where they are cut.
+    fn first_pass(&self, twin: &[Leaf], x: Tensor, context: &mut Context, segment: &str) -> Result<Tensor> {
+        let (with_weights, others) = twin.split_at(self.layer + 1);
+        let z = run_leaves(with_weights, x, context)?;
+        let (leaf, layer, ..) = self.middle().ok_or_else(lost)?;
+        if !layer.channels_are_third(z.dims()) {
+            let what =
+                format!("`{}` gives {:?}, whose channels are not the third dimension", leaf.path(), z.dims());
+            return Err(Error::NotChannelChunkable { segment: segment.to_owned(), what });
+        }
+        run_leaves(others, z, context)
     }
 
     fn before(&self) -> &[Leaf] {

@@ -14,6 +14,11 @@ pub trait ChannelLayer: Send + Sync {
     /// Channels that are computed together: groups that begin at a multiple of this give the same bits as all at once.
     fn group(&self) -> usize;
 
+    /// Whether in an output of these dimensions the channels are the third one, `[T, N, C, ...]`.
+    fn channels_are_third(&self, dims: &[usize]) -> bool {
+        dims.get(2) == Some(&self.channels())
+    }
+
     /// What the layer's backward does with the gradient `dy` of its output for the input `x`, without running it:
     /// adds up the gradients of its weights where `context` says, and gives that of `x`, if it is wanted.
     ///

@@ -20,7 +20,7 @@ use std::ops::Range;
     label = "does not implement `Checkpointable`",
     note = "a struct or enum of yours: `#[derive(Clone, Checkpointable)]` on it",
     note = "configuration: `#[checkpoint(skip)]` on the field",
-    note = "`candle_nn::Dropout` and `candle_nn::BatchNorm` cannot be run again exactly: use `memopt::nn::Dropout` and `memopt::nn::BatchNorm`"
+    note = "`candle_nn::Dropout` cannot be run again exactly: use `memopt::nn::Dropout`"
 )]
 pub trait Checkpointable: Parameters + Send + Sync + 'static {
     /// The output for the window `x`, `[T, N, ...]`.

@@ -40,6 +40,8 @@ pub struct Context {
     /// What is to be done when the whole forward has succeeded; `None`: it is done at once.
     moves: Option<Moves>,
     notes: Notes,
+    /// Whether it was made inside of a checkpointed closure, so that the recompute makes another one.
+    made_inside: bool,
 }
 
 /// Where neurons find their states before the window, and leave those after it.
@@ -110,6 +112,7 @@ impl Context {
             uses: BTreeMap::new(),
             moves: None,
             notes: session.notes.clone(),
+            made_inside: is_inside_segment(),
         }
     }
 
@@ -335,7 +338,9 @@ impl Context {
     /// # Errors
     /// If this is inside of a closure that would draw others in its recompute.
     pub fn random_key(&self) -> Result<RandomKey> {
-        self.check_place()?;
+        if self.training && self.made_inside {
+            return Err(Error::TrainedInsideSegment { model: self.path.clone() });
+        }
         Ok(RandomKey { seed: self.seed, call: self.call, path: self.path.clone(), start: self.start })
     }
 

@@ -4,7 +4,7 @@ use super::context::Context;
 use super::record::NormStatistics;
 use super::weight::{Weight, WeightGradient};
 use crate::autograd::Gradient;
-use crate::Result;
+use crate::{Error, Result};
 use candle_core::{CpuStorage, Tensor};
 
 /// A norm whose statistics are taken over the whole window, offered in pieces, so that the window can come in chunks of
@@ -98,7 +98,18 @@ pub trait WindowNorm: Send + Sync {
     ///
     /// # Errors
     /// If the window has fewer than two elements of a channel.
-    fn check_statistics(&self, part: &str, statistics: &NormStatistics) -> Result<()>;
+    fn check_statistics(&self, part: &str, statistics: &NormStatistics) -> Result<()> {
+        match statistics.count < 2. {
+            false => Ok(()),
+            true => Err(Error::LayerInput {
+                part: part.to_owned(),
+                what: format!(
+                    "training needs at least two elements of a channel in the window, {} given",
+                    statistics.count
+                ),
+            }),
+        }
+    }
 
     /// Moves the running statistics; once for each training forward, in its first pass.
     ///

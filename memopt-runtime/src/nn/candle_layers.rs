@@ -1,4 +1,4 @@
-//! Layers of candle-nn in models of ours.
+//! Layers of candle-nn in models of ours, but for the norms.
 //!
 //! They run on `[T * N, ...]` under Candle's own autograd: the same bits in every plan but time chunks, since Candle sums
 //! over the whole window at once. Chunks therefore refuse them, but for `Activation`; the layers of [`nn`](super) can be

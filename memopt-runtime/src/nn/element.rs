@@ -1,10 +1,10 @@
-//! Element types: f32 and f64 are computed in; bf16 and f16 are read and written, and computed in f32.
+//! Float elements: what tensors hold and what is computed with.
 
-use candle_core::CpuStorage;
+use candle_core::{CpuStorage, DType};
 use half::{bf16, f16};
-use std::ops::{Add, AddAssign, Div, Mul, Sub};
+use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub};
 
-/// A type that layers compute in.
+/// A number that is computed with: f32 or f64.
 pub(crate) trait Real:
     Element<Real = Self>
     + PartialOrd
@@ -12,19 +12,26 @@ pub(crate) trait Real:
     + Sub<Output = Self>
     + Mul<Output = Self>
     + Div<Output = Self>
+    + Neg<Output = Self>
     + AddAssign
+    + MulAssign
 {
-    const ONE: Self;
     const LOWEST: Self;
 
     fn from_f64(value: f64) -> Self;
     fn to_f64(self) -> f64;
+    fn exp(self) -> Self;
+    fn abs(self) -> Self;
 }
 
-/// A type that tensors hold.
+/// An element of a float tensor.
+///
+/// bf16 and f16 are computed in f32: exact when read, rounded to nearest even when written.
 pub(crate) trait Element: Copy + Send + Sync + 'static {
     type Real: Real;
+    const DTYPE: DType;
     const ZERO: Self;
+    const ONE: Self;
 
     fn load(self) -> Self::Real;
     fn store(value: Self::Real) -> Self;
@@ -46,6 +53,8 @@ pub(crate) trait Element: Copy + Send + Sync + 'static {
 
 macro_rules! storage {
     ($variant:ident) => {
+        const DTYPE: DType = DType::$variant;
+
         fn slice(storage: &CpuStorage) -> Option<&[Self]> {
             match storage {
                 CpuStorage::$variant(values) => Some(values),
@@ -69,26 +78,40 @@ macro_rules! storage {
 macro_rules! real {
     ($ty:ident $variant:ident) => {
         impl Real for $ty {
-            const ONE: Self = 1.;
             const LOWEST: Self = $ty::NEG_INFINITY;
 
+            #[inline(always)]
             fn from_f64(value: f64) -> Self {
                 value as $ty
             }
 
+            #[inline(always)]
             fn to_f64(self) -> f64 {
                 f64::from(self)
+            }
+
+            #[inline(always)]
+            fn exp(self) -> Self {
+                <$ty>::exp(self)
+            }
+
+            #[inline(always)]
+            fn abs(self) -> Self {
+                <$ty>::abs(self)
             }
         }
 
         impl Element for $ty {
             type Real = $ty;
             const ZERO: Self = 0.;
+            const ONE: Self = 1.;
 
+            #[inline(always)]
             fn load(self) -> Self {
                 self
             }
 
+            #[inline(always)]
             fn store(value: Self) -> Self {
                 value
             }
@@ -113,11 +136,14 @@ macro_rules! half {
         impl Element for $ty {
             type Real = f32;
             const ZERO: Self = $ty::ZERO;
+            const ONE: Self = $ty::ONE;
 
+            #[inline(always)]
             fn load(self) -> f32 {
                 self.to_f32()
             }
 
+            #[inline(always)]
             fn store(value: f32) -> Self {
                 $ty::from_f32(value)
             }
@@ -163,14 +189,25 @@ macro_rules! with_element {
                 type $element = half::f16;
                 $body
             }
-            other => Err($crate::nn::input::wrong(
-                $part,
-                format!(
-                    "tensors of f32, f64, bf16 or f16 expected, {} given; convert with `to_dtype`",
-                    other.as_str()
-                ),
-            )),
+            other => Err($crate::nn::input::not_float($part, other)),
         }
     };
 }
 pub(crate) use with_element;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dtype_is_its_element_or_an_error() {
+        let float = |dtype| with_element!("part", dtype, E => Ok(E::DTYPE));
+        for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {
+            assert_eq!(float(dtype).unwrap(), dtype);
+        }
+        assert!(float(DType::U8)
+            .unwrap_err()
+            .to_string()
+            .starts_with("`part`: f32, f64, bf16 or f16 expected"));
+    }
+}

@@ -19,6 +19,7 @@
 //! # Ok::<(), candle_core::Error>(())
 //! ```
 
+use super::random::Stream;
 use candle_core::{DType, Device, Result, Shape, Tensor, Var};
 use candle_nn::init::{FanInOut, NonLinearity, NormalOrUniform};
 use candle_nn::var_builder::SimpleBackend;
@@ -44,7 +45,7 @@ pub fn seeded(variables: &VarMap, seed: u64, dtype: DType, device: &Device) -> V
 
 /// The values that a variable of this name begins with, in row-major order.
 pub fn values(init: Init, shape: &Shape, seed: u64, name: &str) -> Vec<f64> {
-    let stream = Stream::new(seed, name);
+    let stream = Stream::of_variable(seed, name);
     let n = shape.elem_count() as u64;
     let uniform =
         |low: f64, high: f64| (0..n).map(|index| low + (high - low) * stream.uniform(index)).collect();
@@ -65,42 +66,6 @@ pub fn values(init: Init, shape: &Shape, seed: u64, name: &str) -> Vec<f64> {
             }
         }
     }
-}
-
-/// Random numbers by index.
-struct Stream(u64);
-
-impl Stream {
-    fn new(seed: u64, name: &str) -> Self {
-        // FNV-1a over the name, from a start that depends on the seed.
-        let start = mix(seed ^ 0xcbf2_9ce4_8422_2325);
-        Stream(mix(name
-            .bytes()
-            .fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))))
-    }
-
-    /// The `index`-th word of SplitMix64.
-    fn word(&self, index: u64) -> u64 {
-        mix(self.0.wrapping_add((index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
-    }
-
-    /// In [0, 1).
-    fn uniform(&self, index: u64) -> f64 {
-        (self.word(index) >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    /// By Box and Muller. The functions are those of `libm`, the same on every platform.
-    fn normal(&self, index: u64) -> f64 {
-        let radius = (-2. * libm::log(1. - self.uniform(2 * index))).sqrt();
-        radius * libm::cos(std::f64::consts::TAU * self.uniform(2 * index + 1))
-    }
-}
-
-/// The output function of SplitMix64 (Steele, Lea, Flood 2014).
-fn mix(mut word: u64) -> u64 {
-    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
 }
 
 struct Seeded {

@@ -4,11 +4,17 @@ use super::element::Element;
 use crate::autograd::Edge;
 use crate::module::{Context, Signal};
 use crate::{storage, Error, Result};
-use candle_core::{CpuStorage, Tensor};
+use candle_core::{CpuStorage, DType, Tensor};
 
-/// A layer was given what does not fit it.
+/// The error for an input or an option that does not fit the layer called `part`.
 pub(crate) fn wrong(part: &str, what: impl Into<String>) -> Error {
     Error::LayerInput { part: part.to_owned(), what: what.into() }
+}
+
+/// The error for a dtype that is not computed with.
+pub(crate) fn not_float(part: &str, dtype: DType) -> Error {
+    let given = dtype.as_str();
+    wrong(part, format!("f32, f64, bf16 or f16 expected, {given} given; convert it with `to_dtype`"))
 }
 
 /// An input of a function.
@@ -26,7 +32,7 @@ impl Input {
     }
 }
 
-/// The tensor's values without its graph, in row-major order.
+/// A tensor's values in row-major order, out of its graph: the tensor's own buffer if it is contiguous, else a copy.
 pub(crate) fn contiguous(part: &str, tensor: &Tensor) -> Result<Tensor> {
     if !tensor.device().is_cpu() {
         return Err(Error::UnsupportedDevice { function: part.to_owned(), what: "this layer".into() });
@@ -82,4 +88,30 @@ pub(crate) fn same_dtype(part: &str, x: &Tensor, weight: &Tensor) -> Result<()> 
     }
     let (x, weight) = (x.dtype().as_str(), weight.dtype().as_str());
     Err(wrong(part, format!("the input is {x} and the weight {weight}; convert one with `to_dtype`")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use candle_core::Device;
+
+    fn elements<E: Element>(tensor: &Tensor) -> Result<Vec<E>> {
+        read("x", tensor, |values: &[E]| Ok(values.to_vec()))
+    }
+
+    #[test]
+    fn elements_are_read_in_row_major_order_from_any_layout() {
+        let x = Tensor::arange(0f32, 12., &Device::Cpu).unwrap().reshape((3, 4)).unwrap();
+        let view = x.narrow(1, 1, 2).unwrap().t().unwrap();
+        assert_eq!(elements::<f32>(&contiguous("x", &view).unwrap()).unwrap(), [1., 5., 9., 2., 6., 10.]);
+        let row = x.get(2).unwrap();
+        assert_eq!(elements::<f32>(&contiguous("x", &row).unwrap()).unwrap()[0], 8.);
+        let empty = x.narrow(0, 3, 0).unwrap();
+        assert!(elements::<f32>(&contiguous("x", &empty).unwrap()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn another_dtype_is_an_error_not_a_reinterpretation() {
+        assert!(elements::<f64>(&Tensor::zeros(3, DType::F32, &Device::Cpu).unwrap()).is_err());
+    }
 }

@@ -18,9 +18,12 @@ use rayon::prelude::*;
 /// (shared) and nothing else; the gradient of the input is written over that of the output.
 #[derive(Debug, Clone)]
 pub struct LayerNorm {
-    affine: Option<(Tensor, Tensor)>,
-    normalized: Vec<usize>,
-    eps: f64,
+    /// Weight and bias; candle-nn has layers with a weight only.
+    pub(super) affine: Option<(Tensor, Option<Tensor>)>,
+    pub(super) normalized: Vec<usize>,
+    pub(super) eps: f64,
+    /// Whether the mean is taken away; if not, `variance` is the mean square: candle-nn's `remove_mean`.
+    pub(super) removes_mean: bool,
 }
 
 /// Configuration of [`LayerNorm`].
@@ -62,11 +65,11 @@ impl LayerNorm {
         let affine = match config.affine {
             true => Some((
                 vb.get_with_hints(normalized, "weight", Init::Const(1.))?,
-                vb.get_with_hints(normalized, "bias", Init::Const(0.))?,
+                Some(vb.get_with_hints(normalized, "bias", Init::Const(0.))?),
             )),
             false => None,
         };
-        Ok(LayerNorm { affine, normalized: normalized.to_vec(), eps: config.eps })
+        Ok(LayerNorm { affine, normalized: normalized.to_vec(), eps: config.eps, removes_mean: true })
     }
 
     /// The weight, of the normalized shape.
@@ -76,7 +79,7 @@ impl LayerNorm {
 
     /// The bias, of the normalized shape.
     pub fn bias(&self) -> Option<&Tensor> {
-        self.affine.as_ref().map(|(_, bias)| bias)
+        self.affine.as_ref().and_then(|(_, bias)| bias.as_ref())
     }
 
     fn check(&self, part: &str, x: &Tensor) -> Result<Rows> {
@@ -86,7 +89,7 @@ impl LayerNorm {
             return Err(wrong(part, what));
         }
         let fits = |weight: &Tensor| weight.dims() == normalized && weight.dtype() == x.dtype();
-        if self.affine.as_ref().is_some_and(|(weight, bias)| !fits(weight) || !fits(bias)) {
+        if !self.weight().is_none_or(fits) || !self.bias().is_none_or(fits) {
             let dtype = x.dtype().as_str();
             return Err(wrong(
                 part,
@@ -94,36 +97,35 @@ impl LayerNorm {
             ));
         }
         let rows = dims[1..dims.len() - normalized.len()].iter().product();
-        Ok(Rows { steps: dims[0], rows, size: normalized.iter().product(), eps: self.eps })
+        let size = normalized.iter().product();
+        Ok(Rows { steps: dims[0], rows, size, eps: self.eps, removes_mean: self.removes_mean })
     }
 
     fn run<E: Element>(&self, x: Input, context: &Context, rows: Rows) -> Result<Signal> {
         let part = context.path().to_owned();
         let shape = x.values.shape().clone();
-        let weights = self.affine.as_ref().map(|(weight, bias)| {
-            (context.weight("weight", weight).into_parts(), context.weight("bias", bias).into_parts())
-        });
-        let affine = match &weights {
-            Some(((weight, ..), (bias, ..))) => Some((reals::<E>(&part, weight)?, reals::<E>(&part, bias)?)),
-            None => None,
-        };
-        let affine = affine.as_ref().map(|(weight, bias)| (weight.as_slice(), bias.as_slice()));
+        let wants_input = x.edge.is_tracked();
+        let (mut values, mut edges, mut gradients) = (Vec::new(), vec![x.edge], Vec::new());
+        for (name, weight) in [("weight", self.weight()), ("bias", self.bias())] {
+            if let Some(weight) = weight {
+                let (value, edge, gradient) = context.weight(name, weight).into_parts();
+                values.push(value);
+                edges.push(edge);
+                gradients.push(gradient);
+            }
+        }
+        let numbers = values.iter().map(|value| reals::<E>(&part, value)).collect::<Result<Vec<_>>>()?;
+        let affine =
+            numbers.split_first().map(|(weight, bias)| (weight.as_slice(), bias.first().map(Vec::as_slice)));
         let y = read::<E, _>(&part, &x.values, |x| Ok(rows.forward(x, affine)))?;
 
-        let wants_input = x.edge.is_tracked();
-        let (mut edges, mut gradients, mut scale) = (vec![x.edge], Vec::new(), None);
-        if let Some(((value, edge, gradient), (_, bias_edge, bias_gradient))) = weights {
-            edges.extend([edge, bias_edge]);
-            gradients.extend([gradient, bias_gradient]);
-            scale = Some(value);
-        }
-        let x = x.values;
+        let (x, scale) = (x.values, values.into_iter().next());
         function(&part.clone(), edges, y, shape.clone(), move |mut dy: Vec<E>| {
             let scale = scale.map(|scale| reals::<E>(&part, &scale)).transpose()?;
             read::<E, _>(&part, &x, |x| {
                 let moments = rows.moments(x);
                 let mut of_weights = Vec::new();
-                if let [weight, bias] = gradients.as_slice() {
+                if let Some(weight) = gradients.first() {
                     of_weights.push(accumulate::<E>(weight, |to| {
                         rows.add_gradient(&dy, to, |row, column| {
                             let (mean, inverse) = moments[row];
@@ -131,6 +133,8 @@ impl LayerNorm {
                         });
                         Ok(())
                     })?);
+                }
+                if let Some(bias) = gradients.get(1) {
                     of_weights.push(accumulate::<E>(bias, |to| {
                         rows.add_gradient(&dy, to, |_, _| E::Real::ONE);
                         Ok(())
@@ -159,8 +163,7 @@ impl Parameters for LayerNorm {
     }
 
     fn detached(&self) -> Self {
-        let affine = self.affine.as_ref().map(|(weight, bias)| (weight.detach(), bias.detach()));
-        LayerNorm { affine, ..self.clone() }
+        LayerNorm { affine: self.affine.detached(), ..self.clone() }
     }
 }
 
@@ -179,7 +182,7 @@ impl Checkpointable for LayerNorm {
 }
 
 /// Weight and bias, where there are.
-type Affine<'a, E> = Option<(&'a [<E as Element>::Real], &'a [<E as Element>::Real])>;
+type Affine<'a, E> = Option<(&'a [<E as Element>::Real], Option<&'a [<E as Element>::Real]>)>;
 
 /// `steps` times `rows` blocks of `size` elements.
 #[derive(Debug, Clone, Copy)]
@@ -188,13 +191,14 @@ struct Rows {
     rows: usize,
     size: usize,
     eps: f64,
+    removes_mean: bool,
 }
 
 impl Rows {
-    /// Mean and inverse deviation of a row.
+    /// Mean (zero where it is not removed) and inverse deviation of a row.
     fn moments_of<E: Element>(&self, x: &[E]) -> (E::Real, E::Real) {
         let size = self.size as f64;
-        let mean = sum(x.len(), |i| x[i].load().to_f64()) / size;
+        let mean = if self.removes_mean { sum(x.len(), |i| x[i].load().to_f64()) / size } else { 0. };
         let variance = sum(x.len(), |i| (x[i].load().to_f64() - mean).powi(2)) / size;
         (E::Real::from_f64(mean), E::Real::from_f64(1. / (variance + self.eps).sqrt()))
     }
@@ -209,11 +213,16 @@ impl Rows {
             let (mean, inverse) = self.moments_of(x);
             let normalized = x.iter().map(|x| (x.load() - mean) * inverse);
             match affine {
-                Some((weight, bias)) => y
+                Some((weight, Some(bias))) => y
                     .iter_mut()
                     .zip(normalized)
                     .zip(weight.iter().zip(bias))
                     .for_each(|((y, x), (weight, bias))| *y = E::store(x * *weight + *bias)),
+                Some((weight, None)) => y
+                    .iter_mut()
+                    .zip(normalized)
+                    .zip(weight)
+                    .for_each(|((y, x), weight)| *y = E::store(x * *weight)),
                 None => y.iter_mut().zip(normalized).for_each(|(y, x)| *y = E::store(x)),
             }
         });
@@ -258,7 +267,10 @@ impl Rows {
             let normalized = |i: usize| (x[i].load() - mean) * inverse;
             let scaled = |dy: &[E], i: usize| dy[i].load() * scale(i);
             let size = self.size as f64;
-            let of_dy = E::Real::from_f64(sum(dy.len(), |i| scaled(dy, i).to_f64()) / size);
+            let of_dy = match self.removes_mean {
+                true => E::Real::from_f64(sum(dy.len(), |i| scaled(dy, i).to_f64()) / size),
+                false => E::Real::ZERO,
+            };
             let of_normalized = sum(dy.len(), |i| scaled(dy, i).to_f64() * normalized(i).to_f64()) / size;
             let of_normalized = E::Real::from_f64(of_normalized);
             for i in 0..dy.len() {

@@ -3,15 +3,17 @@
 use super::conv::DEFAULT_INIT;
 use super::element::{with_element, Element};
 use super::function::{function, gradient};
-use super::input::{contiguous, read, read_reals, reals, same_dtype, wrong, Input};
+use super::input::{contiguous, read, read_reals, reals, same_dtype, take, wrong, Input};
 use super::product::{multiply, Matrix, OUTPUT_GROUP};
 use super::reduce::{accumulate, add_bias_gradient, Planes};
-use crate::module::{Checkpointable, Context, Signal};
+use crate::autograd::Gradient;
+use crate::module::{rows, ChannelLayer, Checkpointable, Context, Part, Signal, WeightGradient};
 use crate::parameters::{Parameters, Visitor};
 use crate::Result;
-use candle_core::Tensor;
+use candle_core::{CpuStorage, Shape, Tensor};
 use candle_nn::{Init, VarBuilder};
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Rows of the input, or of the weight's gradient, that one product takes.
 const ROWS: usize = 64;
@@ -127,6 +129,15 @@ impl Parameters for Linear {
 
 #[diagnostic::do_not_recommend]
 impl Checkpointable for Linear {
+    fn for_channels(&self, channels: Range<usize>) -> Result<Option<Part>> {
+        let bias = self.bias.as_ref().map(|bias| rows(bias, &channels)).transpose()?;
+        Ok(Some(Part::of(&Linear { weight: rows(&self.weight, &channels)?, bias })))
+    }
+
+    fn channel_layer(&self) -> Option<&dyn ChannelLayer> {
+        Some(self)
+    }
+
     fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
         let context = &context.layer();
         let x = Input::new(x, context)?;
@@ -162,27 +173,89 @@ impl Linear {
             edges.push(edge);
             gradient
         });
+        let back = Back { part: part.clone(), sizes, weight, weight_gradient, bias_gradient };
         // Only the weight's gradient needs the input.
-        let x = weight_gradient.is_wanted().then_some(x.values);
-        function(&part.clone(), edges, y, shape, move |dy: Vec<E>| {
-            let mut answers = vec![None, None];
-            if let Some(gradient) = bias_gradient {
-                answers.push(accumulate::<E>(&gradient, |to| {
-                    add_bias_gradient(sizes.planes(), &dy, to);
-                    Ok(())
-                })?);
-            }
-            if let Some(x) = x {
-                answers[1] = accumulate::<E>(&weight_gradient, |to| {
-                    read::<E, _>(&part, &x, |x| sizes.add_weight_gradient(x, &dy, to))
-                })?;
-            }
-            if wants_input {
-                let dx = read_reals::<E, _>(&part, &weight, |weight| sizes.input_gradient(weight, &dy))?;
-                answers[0] = gradient(dx, input_shape);
-            }
-            Ok(answers)
-        })
+        let x = back.weight_gradient.is_wanted().then_some(x.values);
+        function(&part, edges, y, shape, move |dy: Vec<E>| back.run(x.as_ref(), wants_input, input_shape, dy))
+    }
+}
+
+/// What the backward of a linear layer needs, but for its input.
+struct Back {
+    part: String,
+    sizes: Sizes,
+    weight: Tensor,
+    weight_gradient: WeightGradient,
+    bias_gradient: Option<WeightGradient>,
+}
+
+impl Back {
+    /// The gradients of the input, the weight and, if there is one, the bias.
+    fn run<E: Element>(
+        &self,
+        x: Option<&Tensor>,
+        wants_input: bool,
+        input_shape: Shape,
+        dy: Vec<E>,
+    ) -> Result<Vec<Option<Gradient>>> {
+        let (part, sizes) = (&self.part, &self.sizes);
+        let mut answers = vec![None, None];
+        if let Some(gradient) = &self.bias_gradient {
+            answers.push(accumulate::<E>(gradient, |to| {
+                add_bias_gradient(sizes.planes(), &dy, to);
+                Ok(())
+            })?);
+        }
+        if let Some(x) = x {
+            answers[1] = accumulate::<E>(&self.weight_gradient, |to| {
+                read::<E, _>(part, x, |x| sizes.add_weight_gradient(x, &dy, to))
+            })?;
+        }
+        if wants_input {
+            let dx = read_reals::<E, _>(part, &self.weight, |weight| sizes.input_gradient(weight, &dy))?;
+            answers[0] = gradient(dx, input_shape);
+        }
+        Ok(answers)
+    }
+}
+
+/// Output features are channels where the input is `[T, N, in]`.
+impl ChannelLayer for Linear {
+    fn channels(&self) -> usize {
+        self.weight.dims().first().copied().unwrap_or_default()
+    }
+
+    /// A single feature would be written with another stride than as the last of many, which may be another kernel of the
+    /// product: such a layer stays in one piece.
+    fn group(&self) -> usize {
+        match self.channels() % OUTPUT_GROUP {
+            1 => self.channels(),
+            _ => OUTPUT_GROUP,
+        }
+    }
+
+    fn channels_are_third(&self, dims: &[usize]) -> bool {
+        dims.len() == 3 && dims[2] == self.channels()
+    }
+
+    fn back(
+        &self,
+        x: &Tensor,
+        dy: CpuStorage,
+        wants_input: bool,
+        context: &Context,
+    ) -> Result<Option<Gradient>> {
+        let part = context.path().to_owned();
+        let sizes = self.sizes(&part, x)?;
+        let (weight, _, weight_gradient) = context.weight("weight", &self.weight).into_parts();
+        let weight = contiguous(&part, &weight)?;
+        let bias_gradient = self.bias.as_ref().map(|bias| context.weight("bias", bias).into_parts().2);
+        let back = Back { part, sizes, weight, weight_gradient, bias_gradient };
+        let read = back.weight_gradient.is_wanted().then_some(x);
+        let answers = with_element!(&back.part, x.dtype(), E => {
+            back.run(read, wants_input, x.shape().clone(), take::<E>(&back.part, dy)?)
+        })?;
+        Ok(answers.into_iter().next().flatten())
     }
 }
 

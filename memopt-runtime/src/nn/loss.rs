@@ -3,7 +3,7 @@
 //! `outputs` are `[T, N, classes]` (spikes or potentials), `labels` are `[N]`, integers below the number of classes. Each
 //! gives a scalar. Outputs in bf16 or f16 are converted to f32 first: sums in half precision would round too much.
 
-use super::real::{misfit, not_float};
+use super::input::{not_float, wrong};
 use crate::Result;
 use candle_core::{DType, Device, Tensor};
 
@@ -45,7 +45,7 @@ pub fn tet(outputs: &Tensor, labels: &Tensor, mean: f64, lambda: f64) -> Result<
     let window = Window::new("tet", outputs, labels)?;
     if !(0. ..=1.).contains(&lambda) || !mean.is_finite() {
         let what = format!("lambda is {lambda} and mean is {mean}; lambda is in [0, 1], mean is finite");
-        return Err(misfit("tet", what));
+        return Err(wrong("tet", what));
     }
     let (steps, samples, classes) = window.outputs.dims3()?;
     // The mean over all steps and samples at once: all steps have the same number of samples.
@@ -96,16 +96,16 @@ impl Window {
         };
         let &[steps, samples, classes] = outputs.dims() else {
             let what = format!("the outputs are {:?}; give it `[T, N, classes]`", outputs.dims());
-            return Err(misfit(loss, what));
+            return Err(wrong(loss, what));
         };
         if steps * samples * classes == 0 {
             let what = format!("the mean over outputs {:?} is not defined: no elements", outputs.dims());
-            return Err(misfit(loss, what));
+            return Err(wrong(loss, what));
         }
         if labels.dims() != [samples] || !labels.dtype().is_int() {
             let (dims, dtype) = (labels.dims(), labels.dtype());
             let what = format!("the labels are {dims:?} of {dtype:?}; give it u32 `[N]` with N = {samples}");
-            return Err(misfit(loss, what));
+            return Err(wrong(loss, what));
         }
         // Through i64, so that a negative label does not wrap around to a class.
         let labels = labels.to_dtype(DType::I64)?.to_vec1::<i64>()?;
@@ -114,7 +114,7 @@ impl Window {
             None => Ok(Window { outputs, labels: labels.iter().filter_map(in_range).collect() }),
             Some(n) => {
                 let what = format!("label {n} is {}; there are {classes} classes", labels[n]);
-                Err(misfit(loss, what))
+                Err(wrong(loss, what))
             }
         }
     }

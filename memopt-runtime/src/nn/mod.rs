@@ -11,7 +11,8 @@
 //! - Neurons: [`Lif`], [`If`], [`Plif`], [`Psn`], with a [`Surrogate`] for the step function's gradient.
 //! - [`Dropout`], whose mask is a pure function of what runs, where and when.
 //! - Losses: [`cross_entropy_of_mean`], [`tet`], [`mse_of_rates`].
-//! - Layers of candle-nn are parts of models too: `Linear`, `Conv1d`, `Conv2d`, `Embedding`, `Activation`.
+//! - Layers of candle-nn are parts of models too: `Linear`, `Conv1d`, `Conv2d`, `Embedding`, `Activation`; and `LayerNorm`
+//!   and `BatchNorm`, which our functions compute.
 //!
 //! Each is a `ModuleT` of Candle's too, for layers that stand by themselves: `conv.forward_t(&x, true)`.
 //!
@@ -34,6 +35,7 @@
 
 mod batch_norm;
 mod candle_layers;
+mod candle_norms;
 #[cfg(test)]
 mod chunk_tests;
 mod conv;
@@ -52,7 +54,6 @@ mod neuron;
 mod pool;
 mod product;
 mod random;
-mod real;
 mod reduce;
 mod surrogate;
 mod time_chunks;

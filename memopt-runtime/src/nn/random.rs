@@ -1,8 +1,8 @@
 //! Random numbers that are a pure function of a key and an index.
 //!
 //! Number `i` of a stream is output `i` of SplitMix64 (Steele, Lea and Flood 2014) from the stream's state, computed without
-//! those before it: `mix(state + (i + 1) gamma)`. The state is a hash of seed, call and path, so that streams of different
-//! layers and forwards have nothing to do with each other.
+//! those before it: `mix(state + (i + 1) gamma)`. The state is a hash of what the numbers are for (seed, call and path of a
+//! layer; seed and name of a variable), so that different streams have nothing to do with each other.
 
 use crate::module::RandomKey;
 
@@ -16,11 +16,13 @@ pub(crate) struct Stream(u64);
 impl Stream {
     /// The stream of a seed and a name; `call` tells uses of one name apart.
     pub(crate) fn new(seed: u64, call: u64, name: &str) -> Self {
-        // FNV-1a of the name.
-        let hash = name
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
-        Stream(mix(mix(mix(seed.wrapping_add(GAMMA)) ^ call.wrapping_add(GAMMA)) ^ hash))
+        let use_of_seed = mix(mix(seed.wrapping_add(GAMMA)) ^ call.wrapping_add(GAMMA));
+        Stream(mix(use_of_seed ^ fnv(FNV, name)))
+    }
+
+    /// The stream of a variable's first values.
+    pub(crate) fn of_variable(seed: u64, name: &str) -> Self {
+        Stream(mix(fnv(mix(seed ^ FNV), name)))
     }
 
     /// The stream of what runs. The key's `start` is not part of it: it belongs to the index.
@@ -38,6 +40,21 @@ impl Stream {
     pub(crate) fn uniform(self, index: u64) -> f64 {
         self.bits(index) as f64 / (1u64 << 53) as f64
     }
+
+    /// A number of the standard normal distribution, by Box and Muller from the uniform numbers `2 index` and
+    /// `2 index + 1`. The functions are those of `libm`, the same on every platform.
+    pub(crate) fn normal(self, index: u64) -> f64 {
+        let radius = (-2. * libm::log(1. - self.uniform(2 * index))).sqrt();
+        radius * libm::cos(std::f64::consts::TAU * self.uniform(2 * index + 1))
+    }
+}
+
+/// Where FNV-1a begins.
+const FNV: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// FNV-1a of a name, from another begin.
+fn fnv(begin: u64, name: &str) -> u64 {
+    name.bytes().fold(begin, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// The output function of SplitMix64.
@@ -62,10 +79,19 @@ mod tests {
         }
     }
 
+    /// Other ones would be other initial weights and other dropout masks, for the same seed.
+    #[test]
+    fn streams_begin_where_they_always_did() {
+        assert_eq!(Stream::of_variable(1, "head.weight").bits(0), 5_923_311_592_020_740);
+        assert_eq!(Stream::new(7, 3, "drop").bits(0), 6_781_599_471_316_634);
+    }
+
     #[test]
     fn streams_differ_in_seed_call_and_name() {
         let streams = [(0, 0, ""), (1, 0, ""), (0, 1, ""), (0, 0, "a"), (1, 1, "a"), (0, 0, "b")];
-        let first: Vec<u64> = streams.iter().map(|&(s, c, n)| Stream::new(s, c, n).bits(0)).collect();
+        let variables = [(0, ""), (1, ""), (0, "a"), (1, "a")].map(|(s, n)| Stream::of_variable(s, n));
+        let streams = streams.map(|(s, c, n)| Stream::new(s, c, n)).into_iter().chain(variables);
+        let first: Vec<u64> = streams.map(|stream| stream.bits(0)).collect();
         for (i, bits) in first.iter().enumerate() {
             assert!(!first[..i].contains(bits), "stream {i} is another one's");
         }

@@ -1,6 +1,6 @@
 //! The step function that fires, and what stands for its derivative in backward.
 
-use super::real::Real;
+use super::element::Real;
 
 /// The surrogate gradient of the step function `s = 1 if x >= 0 else 0`, `x = h - threshold`.
 ///
@@ -107,7 +107,7 @@ impl Surrogate {
 
     /// Each `x` becomes `g'(x)`.
     pub(super) fn derivatives<R: Real>(&self, x: &mut [R]) {
-        let (one, two, zero) = (R::one(), R::from_f64(2.), R::zero());
+        let (one, two, zero) = (R::ONE, R::from_f64(2.), R::ZERO);
         let a = R::from_f64(self.alpha());
         match self {
             Surrogate::ATan(alpha) => {

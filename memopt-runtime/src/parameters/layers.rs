@@ -1,4 +1,4 @@
-//! The layers of candle-nn that a second forward repeats exactly.
+//! The layers of candle-nn, but for the norms.
 //!
 //! Each is rebuilt with its own `new` from the detached weight and bias and its unchanged configuration.
 

@@ -9,14 +9,14 @@
 //! - [`Tensor`], the leaf.
 //! - `Vec<M>`, `[M; N]`, tuples of one to eight (each item's index is a step of the path), `Option<M>` and `Box<M>`
 //!   (no step).
-//! - The layers of `candle_nn` that a second forward repeats exactly: `Linear`, `Conv1d`, `Conv2d`, `Embedding` and
-//!   `Activation` (which has no parameters).
+//! - Layers of `candle_nn`: `Linear`, `Conv1d`, `Conv2d`, `Embedding`, `Activation` (which has no parameters), `LayerNorm`
+//!   and `BatchNorm`. The twin of a `BatchNorm` shares its running statistics. With `remove_mean` off there is no way to
+//!   build another one: its clone stands for the twin, and as a part of a model it is refused.
 //!
 //! # What does not
 //!
-//! - `candle_nn::BatchNorm` moves its running statistics at every training forward and hides `remove_mean`, so that no
-//!   twin can be built of it; `candle_nn::LayerNorm` hides it too; `candle_nn::Dropout` draws another mask at every
-//!   forward. A recompute through them would silently differ from the first pass.
+//! - `candle_nn::Dropout`, which draws another mask at every forward: a recompute through it would silently differ from the
+//!   first pass. Use `nn::Dropout`.
 //! - `candle_core::Var`: hold `var.as_tensor().clone()`, which is the same variable (same id, same storage, same
 //!   gradient), and keep the `Var` itself where the optimizer is. A `Var` has no untracked form, so it could have no
 //!   twin.
@@ -25,11 +25,13 @@
 // carry `#[diagnostic::do_not_recommend]`, which leaves them out of it.
 mod containers;
 mod layers;
+mod norms;
 mod visitor;
 
 #[cfg(test)]
 mod tests;
 
+pub(crate) use norms::removes_mean;
 pub use visitor::Visitor;
 
 use candle_core::Tensor;

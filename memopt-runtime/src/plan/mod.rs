@@ -43,8 +43,8 @@ pub enum Keep {
     /// that of the unoptimized model, which is what SpikingJelly's time chunks compute. The running statistics move once
     /// for each chunk.
     InexactTimeChunks(usize),
-    /// The same in so many groups of output channels over the whole window: for a convolution, a norm and neurons that
-    /// work each by itself. No states are kept.
+    /// The same in so many groups of output channels over the whole window: for a convolution or linear layer, a norm and
+    /// neurons that work each by itself. No states are kept.
     ChannelChunks(usize),
 }
 

@@ -8,6 +8,7 @@ mod running;
 
 pub use config::BatchNormConfig;
 
+use super::input::wrong;
 use crate::parameters::{Parameters, Visitor};
 use crate::Result;
 use candle_core::Tensor;
@@ -52,8 +53,15 @@ impl BatchNorm {
     /// A norm with the variables `weight` (ones), `bias` (zeros), `running_mean` (zeros) and `running_var` (ones).
     ///
     /// # Errors
-    /// If the variables cannot be had.
+    /// If the variables cannot be had, `eps` is no finite number of at least 0, or `momentum` is not in [0, 1].
     pub fn new(channels: usize, config: BatchNormConfig, vb: VarBuilder<'_>) -> Result<Self> {
+        let BatchNormConfig { eps, momentum, .. } = config;
+        if !(eps.is_finite() && eps >= 0. && (0. ..=1.).contains(&momentum)) {
+            let what = format!(
+                "a finite eps of at least 0 and a momentum in [0, 1] expected, {eps} and {momentum} given"
+            );
+            return Err(wrong(&vb.prefix(), what));
+        }
         let affine = match config.affine {
             true => Some(Affine {
                 weight: vb.get_with_hints(channels, "weight", Init::Const(1.))?,
@@ -63,6 +71,20 @@ impl BatchNorm {
         };
         let running = Arc::new(Mutex::new(Running::new(channels, &vb)?));
         Ok(BatchNorm { affine, running, channels, eps: config.eps, momentum: config.momentum })
+    }
+
+    /// The norm that candle-nn's is, over the same variables, if that removes the mean.
+    pub(super) fn of_candle(norm: &candle_nn::BatchNorm) -> Result<Self> {
+        let (mean, variance) = (norm.running_mean(), norm.running_var());
+        Ok(BatchNorm {
+            affine: norm
+                .weight_and_bias()
+                .map(|(weight, bias)| Affine { weight: weight.clone(), bias: bias.clone() }),
+            running: Arc::new(Mutex::new(Running::of(mean, variance)?)),
+            channels: mean.elem_count(),
+            eps: norm.eps(),
+            momentum: norm.momentum(),
+        })
     }
 
     /// A copy of the running mean, `[C]`.
@@ -84,7 +106,7 @@ impl BatchNorm {
     /// Sets the running mean and variance, for this norm and all that share them.
     ///
     /// # Errors
-    /// If they are not `[C]`.
+    /// If they are not `[C]`, or a variance is negative.
     pub fn set_running(&self, mean: &Tensor, variance: &Tensor) -> Result<()> {
         self.running.lock().set(mean, variance)
     }

@@ -1,7 +1,7 @@
 //! The pieces of batch norm.
 
 use super::kernels::{self, Channel};
-use super::{running, Affine, BatchNorm};
+use super::{Affine, BatchNorm};
 use crate::autograd::Gradient;
 use crate::module::{Context, NormStatistics, NormSums, Weight, WeightGradient, WindowNorm};
 use crate::nn::element::{with_element, Element, Real};
@@ -96,14 +96,8 @@ impl WindowNorm for BatchNorm {
         })
     }
 
-    fn check_statistics(&self, part: &str, statistics: &NormStatistics) -> Result<()> {
-        match statistics.count < 2. {
-            true => Err(running::too_few(part, statistics.count as usize)),
-            false => Ok(()),
-        }
-    }
-
     fn move_running(&self, statistics: &NormStatistics) -> Result<()> {
+        self.check_statistics(PART, statistics)?;
         self.running.lock().move_to(statistics, self.momentum)
     }
 

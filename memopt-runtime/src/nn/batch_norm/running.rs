@@ -24,6 +24,11 @@ impl Running {
         Ok(Running { mean: get("running_mean", 0.)?, variance: get("running_var", 1.)? })
     }
 
+    /// The running statistics in these variables (other tensors would be copied).
+    pub fn of(mean: &Tensor, variance: &Tensor) -> Result<Self> {
+        Ok(Running { mean: Var::from_tensor(mean)?, variance: Var::from_tensor(variance)? })
+    }
+
     /// Copies of mean and variance.
     pub fn get(&self) -> Result<(Tensor, Tensor)> {
         Ok((self.mean.as_detached_tensor().copy()?, self.variance.as_detached_tensor().copy()?))
@@ -36,6 +41,9 @@ impl Running {
                 return Err(wrong("batch norm", what));
             }
         }
+        if variance.to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>()?.iter().any(|&value| value < 0.) {
+            return Err(wrong("batch norm", "a running variance of at least 0 expected"));
+        }
         self.mean.set(&mean.detach().to_dtype(self.mean.dtype())?.copy()?)?;
         self.variance.set(&variance.detach().to_dtype(self.variance.dtype())?.copy()?)?;
         Ok(())
@@ -44,9 +52,6 @@ impl Running {
     /// `running = (1 - momentum) running + momentum window`, with the unbiased variance of the window.
     pub fn move_to(&self, statistics: &NormStatistics, momentum: f64) -> Result<()> {
         let unbiased = statistics.count - 1.;
-        if unbiased <= 0. {
-            return Err(too_few("batch norm", statistics.count as usize));
-        }
         let variance: Vec<f64> = statistics.squares.iter().map(|squares| squares / unbiased).collect();
         for (running, window) in [(&self.mean, &statistics.mean), (&self.variance, &variance)] {
             let old = values(running)?;
@@ -65,8 +70,4 @@ impl Running {
 
 fn values(variable: &Var) -> Result<Vec<f64>> {
     Ok(variable.as_detached_tensor().to_dtype(DType::F64)?.to_vec1()?)
-}
-
-pub(super) fn too_few(part: &str, count: usize) -> crate::Error {
-    wrong(part, format!("training needs at least two elements of a channel in the window, {count} given"))
 }

@@ -1,12 +1,14 @@
 //! Dropout whose mask can be had again.
 
+use super::element::{with_element, Element, Real};
+use super::function::{function, gradient};
+use super::input::{contiguous, not_float, read, wrong};
 use super::random::Stream;
-use super::real::{misfit, not_float, values, with_element, with_slice, Element};
-use crate::autograd::{apply, Edge, Gradient, Output};
+use crate::autograd::Edge;
 use crate::module::{Checkpointable, Context, RandomKey, Signal};
 use crate::parameters::{Parameters, Visitor};
 use crate::Result;
-use candle_core::{Tensor, WithDType};
+use candle_core::Tensor;
 use rayon::prelude::*;
 
 #[cfg(test)]
@@ -59,7 +61,7 @@ impl Dropout {
     /// If `p` is not in [0, 1].
     pub fn new(p: f64) -> Result<Self> {
         if !(0. ..=1.).contains(&p) {
-            return Err(misfit("Dropout", format!("p is {p}; a probability is in [0, 1]")));
+            return Err(wrong("Dropout", format!("p is {p}; a probability is in [0, 1]")));
         }
         Ok(Dropout { p, one_mask: false })
     }
@@ -76,7 +78,7 @@ impl Dropout {
 
     fn mask(&self, key: &RandomKey, x: &Tensor, part: &str) -> Result<Mask> {
         let Some((_, step)) = x.dims().split_first() else {
-            return Err(misfit(part, "the input is a scalar; give it a window `[T, N, ...]`"));
+            return Err(wrong(part, "the input is a scalar; give it a window `[T, N, ...]`"));
         };
         let step = step.iter().product();
         Ok(Mask {
@@ -106,7 +108,7 @@ struct Mask {
 impl Mask {
     /// Masks in place.
     fn apply<E: Element>(&self, values: &mut [E]) {
-        let scale = <E::Real as WithDType>::from_f64(self.scale);
+        let scale = E::Real::from_f64(self.scale);
         // Each element's number is its own, so that the mask does not depend on how the elements are shared out.
         values.par_chunks_mut(TASK).enumerate().for_each(|(task, values)| {
             let mut place = (task * TASK) % self.period;
@@ -114,7 +116,7 @@ impl Mask {
                 // Without a branch: which way it would go is random.
                 let kept = E::store(value.load() * scale);
                 let is_dropped = self.stream.bits(self.first + place as u64) < self.threshold;
-                *value = if is_dropped { E::zero() } else { kept };
+                *value = if is_dropped { E::ZERO } else { kept };
                 place += 1;
                 if place == self.period {
                     place = 0;
@@ -124,18 +126,14 @@ impl Mask {
     }
 }
 
-fn masked<E: Element>(part: &str, x: &Tensor, mask: Mask) -> Result<Tensor> {
+fn masked<E: Element>(part: &str, x: &Tensor, mask: Mask) -> Result<Signal> {
     let shape = x.shape().clone();
-    let mut y = with_slice(&values(part, x)?, |x: &[E]| x.to_vec())?;
+    let mut y = read(part, &contiguous(part, x)?, |x: &[E]| Ok(x.to_vec()))?;
     mask.apply(&mut y);
-    let outputs = vec![Output::new(E::to_cpu_storage_owned(y), &shape)];
-    let outputs = apply(part, vec![Edge::to(x)], outputs, move |gradients| {
-        let Some(gradient) = gradients.into_iter().flatten().next() else { return Ok(vec![None]) };
-        let mut dx = E::cpu_storage_data(gradient.into_storage()?)?;
+    function(part, vec![Edge::to(x)], y, shape.clone(), move |mut dx: Vec<E>| {
         mask.apply(&mut dx);
-        Ok(vec![Some(Gradient::new(E::to_cpu_storage_owned(dx), shape))])
-    })?;
-    super::neuron::first(part, outputs)
+        Ok(vec![gradient(dx, shape)])
+    })
 }
 
 #[diagnostic::do_not_recommend]
@@ -154,7 +152,7 @@ impl Checkpointable for Dropout {
             return Ok(x.into());
         }
         let mask = self.mask(&context.random_key()?, &x, &part)?;
-        Ok(with_element!(x.dtype(), &part, E => masked::<E>(&part, &x, mask))?.into())
+        with_element!(&part, x.dtype(), E => masked::<E>(&part, &x, mask))
     }
 
     fn is_time_chunkable(&self) -> bool {

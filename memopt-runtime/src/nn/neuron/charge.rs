@@ -1,6 +1,7 @@
 //! How the input moves the membrane potential.
 
-use crate::nn::real::{Element, Real};
+use crate::nn::element::{Element, Real};
+use crate::nn::reduce::sum;
 
 /// `h` as a function of `v` and `x`; `r` is the potential at rest.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -78,14 +79,4 @@ fn split<E: Element>(
         let (to_x, to_v) = f(*dh);
         (*dx, *dv) = (E::store(to_x), to_v);
     }
-}
-
-/// The sum of `n` terms in a fixed order that needs no single chain of additions.
-#[inline(always)]
-pub(super) fn sum(n: usize, term: impl Fn(usize) -> f64) -> f64 {
-    let mut lanes = [0.; 8];
-    for i in 0..n {
-        lanes[i % 8] += term(i);
-    }
-    ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]))
 }

@@ -1,6 +1,6 @@
 //! When a neuron fires, and what is left of its potential then.
 
-use crate::nn::real::misfit;
+use crate::nn::input::wrong;
 use crate::nn::Surrogate;
 use crate::Result;
 
@@ -45,7 +45,7 @@ impl Firing {
         }
         let what =
             format!("v_threshold is {} and v_reset is {}; give finite ones", self.threshold, self.rest());
-        Err(misfit(part, what))
+        Err(wrong(part, what))
     }
 }
 
@@ -54,7 +54,7 @@ pub(super) fn check_surrogate(part: &str, surrogate: &Surrogate) -> Result<()> {
     if alpha.is_finite() && alpha > 0. {
         return Ok(());
     }
-    Err(misfit(part, format!("the surrogate {surrogate:?} has alpha {alpha}; give one above 0")))
+    Err(wrong(part, format!("the surrogate {surrogate:?} has alpha {alpha}; give one above 0")))
 }
 
 /// The options of a neuron with a `firing` field.

@@ -4,7 +4,7 @@ use super::charge::Charge;
 use super::firing::{firing_options, Firing};
 use super::fixed::fixed_neuron;
 use super::window::Window;
-use crate::nn::real::misfit;
+use crate::nn::input::wrong;
 use crate::Result;
 use candle_core::Tensor;
 
@@ -54,7 +54,7 @@ impl Lif {
     /// If `tau` is not a finite number of at least 1 (at 1 nothing of the potential is left after a step).
     pub fn new(tau: f64) -> Result<Self> {
         if !(tau.is_finite() && tau >= 1.) {
-            return Err(misfit("Lif", format!("tau is {tau}; give a finite one of at least 1")));
+            return Err(wrong("Lif", format!("tau is {tau}; give a finite one of at least 1")));
         }
         Ok(Lif { tau, ..Self::default() })
     }

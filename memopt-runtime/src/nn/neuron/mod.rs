@@ -35,8 +35,6 @@ pub use plif::Plif;
 pub use psn::Psn;
 
 use crate::module::Context;
-use crate::{Error, Result};
-use candle_core::Tensor;
 
 /// How errors call the layer that runs: its path, or its type if it is the whole model.
 pub(super) fn name_of(context: &Context, kind: &str) -> String {
@@ -44,10 +42,4 @@ pub(super) fn name_of(context: &Context, kind: &str) -> String {
         "" => kind.to_owned(),
         path => path.to_owned(),
     }
-}
-
-/// The first output of a function.
-pub(super) fn first(part: &str, outputs: Vec<Tensor>) -> Result<Tensor> {
-    let none = Error::LayerInput { part: part.to_owned(), what: "its function gave no output".into() };
-    outputs.into_iter().next().ok_or(none)
 }

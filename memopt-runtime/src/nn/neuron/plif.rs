@@ -5,7 +5,7 @@ use super::firing::{firing_options, Firing};
 use super::name_of;
 use super::window::{Factor, Window};
 use crate::module::{Checkpointable, Context, Session, Signal, Weight};
-use crate::nn::real::misfit;
+use crate::nn::input::wrong;
 use crate::parameters::{Parameters, Visitor};
 use crate::Result;
 use candle_core::{DType, Tensor};
@@ -51,7 +51,7 @@ impl Plif {
     pub fn new(w: Tensor) -> Result<Self> {
         if w.elem_count() != 1 || !matches!(w.dtype(), DType::F32 | DType::F64 | DType::BF16 | DType::F16) {
             let (dims, dtype) = (w.dims(), w.dtype());
-            return Err(misfit("Plif", format!("w is {dims:?} of {dtype:?}; give a float with one element")));
+            return Err(wrong("Plif", format!("w is {dims:?} of {dtype:?}; give a float with one element")));
         }
         Ok(Plif { w, decay_input: true, firing: Firing::default() })
     }
@@ -71,7 +71,7 @@ impl Plif {
     pub fn w_of(tau: f64) -> Result<f64> {
         match tau.is_finite() && tau > 1. {
             true => Ok(-(tau - 1.).ln()),
-            false => Err(misfit("Plif", format!("tau is {tau}; give a finite one above 1"))),
+            false => Err(wrong("Plif", format!("tau is {tau}; give a finite one above 1"))),
         }
     }
 

@@ -1,13 +1,15 @@
 //! The parallel spiking neuron.
 
-use super::charge::sum;
 use super::firing::check_surrogate;
+use super::name_of;
 use super::tiles::{for_each, tiles, Columns, Tile, TILE};
-use super::{first, name_of};
-use crate::autograd::{apply, Edge, Gradient, Output};
+use crate::autograd::{Edge, Gradient};
 use crate::module::{Checkpointable, Context, Session, Signal, Weight, WeightGradient};
+use crate::nn::element::{with_element, Element, Real};
+use crate::nn::function::{function, gradient};
+use crate::nn::input::{contiguous, read, reals, wrong};
 use crate::nn::random::Stream;
-use crate::nn::real::{misfit, values, with_element, with_slice, Element, Real};
+use crate::nn::reduce::sum;
 use crate::nn::Surrogate;
 use crate::parameters::{Parameters, Visitor};
 use crate::Result;
@@ -68,7 +70,7 @@ impl Psn {
                 bias.dims(),
                 bias.dtype()
             );
-            return Err(misfit("Psn", what));
+            return Err(wrong("Psn", what));
         }
         Ok(Psn { weight, bias, surrogate: Surrogate::atan() })
     }
@@ -104,56 +106,49 @@ impl Psn {
     /// If `x` is not a window of T steps of floats on the CPU.
     pub fn window(&self, x: &Tensor) -> Result<Tensor> {
         // Where no model runs, gradients of the weights go along their own edges.
-        self.run("Psn", x, &Context::evaluation(&Session::new(0)))
+        self.run("Psn", x, &Context::evaluation(&Session::new(0)))?.into_dense("Psn")
     }
 
-    fn run(&self, part: &str, x: &Tensor, context: &Context) -> Result<Tensor> {
+    fn run(&self, part: &str, x: &Tensor, context: &Context) -> Result<Signal> {
         check_surrogate(part, &self.surrogate)?;
         let steps = self.steps();
         if x.dims().first() != Some(&steps) {
             let what = format!("the input is {:?}; this neuron's weight is for windows of {steps} steps, `[{steps}, N, ...]`", x.dims());
-            return Err(misfit(part, what));
+            return Err(wrong(part, what));
         }
         let weight = context.weight("weight", &self.weight);
         let bias = context.weight("bias", &self.bias);
-        with_element!(x.dtype(), part, E => self.run_in::<E>(part, x, weight, bias))
+        with_element!(part, x.dtype(), E => self.run_in::<E>(part, x, weight, bias))
     }
 
-    fn run_in<E: Element>(&self, part: &str, x: &Tensor, weight: Weight, bias: Weight) -> Result<Tensor> {
+    fn run_in<E: Element>(&self, part: &str, x: &Tensor, weight: Weight, bias: Weight) -> Result<Signal> {
         let shape = x.shape().clone();
         let x_edge = Edge::to(x);
-        let x = values(part, x)?;
+        let x = contiguous(part, x)?;
         let (w, w_edge, w_gradient) = weight.into_parts();
         let (b, b_edge, b_gradient) = bias.into_parts();
-        let mixing = Mixing::<E::Real> { w: numbers(&w)?, b: numbers(&b)?, surrogate: self.surrogate };
+        let (w, b) = (numbers::<E::Real>(part, &w)?, numbers::<E::Real>(part, &b)?);
+        let mixing = Mixing { w, b, surrogate: self.surrogate };
 
         let neurons: usize = shape.dims()[1..].iter().product();
         let width = neurons.div_ceil(PARTS).next_multiple_of(BLOCK).max(TILE);
-        let mut spikes = vec![E::zero(); shape.elem_count()];
+        let mut spikes = vec![E::ZERO; shape.elem_count()];
         // Nothing is carried from step to step.
         let mut unused = vec![(); neurons];
-        with_slice(&x, |data: &[E]| {
+        read(part, &x, |data: &[E]| {
             let x = Columns { data, neurons };
             for_each(tiles(&mut spikes, &mut unused, width), data.len(), |tile| mixing.forward(x, tile));
+            Ok(())
         })?;
-        let outputs = vec![Output::new(E::to_cpu_storage_owned(spikes), &shape)];
-        let outputs = apply(part, vec![x_edge, w_edge, b_edge], outputs, move |gradients| {
-            let Some(gradient) = gradients.into_iter().flatten().next() else {
-                return Ok(vec![None, None, None]);
-            };
-            let mut dx = E::cpu_storage_data(gradient.into_storage()?)?;
-            let sums = with_slice(&x, |data: &[E]| {
+        let (edges, name) = (vec![x_edge, w_edge, b_edge], part.to_owned());
+        function(part, edges, spikes, shape.clone(), move |mut dx: Vec<E>| {
+            let sums = read(&name, &x, |data: &[E]| {
                 let x = Columns { data, neurons };
-                for_each(tiles(&mut dx, &mut unused, width), data.len(), |tile| mixing.backward(x, tile))
+                Ok(for_each(tiles(&mut dx, &mut unused, width), data.len(), |tile| mixing.backward(x, tile)))
             })?;
             let (dw, db): (Vec<_>, Vec<_>) = sums.into_iter().unzip();
-            Ok(vec![
-                Some(Gradient::new(E::to_cpu_storage_owned(dx), shape)),
-                finish(&w_gradient, &dw),
-                finish(&b_gradient, &db),
-            ])
-        })?;
-        first(part, outputs)
+            Ok(vec![gradient(dx, shape), finish(&w_gradient, &dw), finish(&b_gradient, &db)])
+        })
     }
 }
 
@@ -168,7 +163,7 @@ impl<R: Real> Mixing<R> {
     /// `h[t]` of a block of neurons.
     fn potential<E: Element<Real = R>>(&self, x: Columns<'_, E>, t: usize, start: usize, h: &mut [R]) {
         let (steps, n) = (self.b.len(), h.len());
-        h.fill(R::zero());
+        h.fill(R::ZERO);
         for (k, &w) in self.w[t * steps..][..steps].iter().enumerate() {
             for (h, x) in h.iter_mut().zip(x.at(k, start, n)) {
                 *h += w * x.load();
@@ -179,13 +174,13 @@ impl<R: Real> Mixing<R> {
 
     fn forward<E: Element<Real = R>>(&self, x: Columns<'_, E>, tile: Tile<'_, E, ()>) {
         let Tile { mut rows, v, start } = tile;
-        let mut h = [R::zero(); BLOCK];
+        let mut h = [R::ZERO; BLOCK];
         for from in (0..v.len()).step_by(BLOCK) {
             let h = &mut h[..BLOCK.min(v.len() - from)];
             for (t, row) in rows.iter_mut().enumerate() {
                 self.potential(x, t, start + from, h);
                 for (s, h) in row[from..].iter_mut().zip(&*h) {
-                    *s = if *h >= R::zero() { E::one() } else { E::zero() };
+                    *s = if *h >= R::ZERO { E::ONE } else { E::ZERO };
                 }
             }
         }
@@ -201,8 +196,8 @@ impl<R: Real> Mixing<R> {
         let steps = self.b.len();
         let (mut dw, mut db) = (vec![0.; steps * steps], vec![0.; steps]);
         // dL/dh of one block, and one row of dL/dx.
-        let mut dhs = vec![R::zero(); steps * BLOCK];
-        let mut sum_x = [R::zero(); BLOCK];
+        let mut dhs = vec![R::ZERO; steps * BLOCK];
+        let mut sum_x = [R::ZERO; BLOCK];
         for from in (0..v.len()).step_by(BLOCK) {
             let n = BLOCK.min(v.len() - from);
             for (t, row) in rows.iter().enumerate() {
@@ -218,7 +213,7 @@ impl<R: Real> Mixing<R> {
             }
             for (k, row) in rows.iter_mut().enumerate() {
                 let sum_x = &mut sum_x[..n];
-                sum_x.fill(R::zero());
+                sum_x.fill(R::ZERO);
                 for (t, dh) in dhs.chunks_exact(BLOCK).enumerate() {
                     let w = self.w[t * steps + k];
                     sum_x.iter_mut().zip(dh).for_each(|(sum, dh)| *sum += w * *dh);
@@ -231,8 +226,8 @@ impl<R: Real> Mixing<R> {
 }
 
 /// A weight's values in the type that is computed with.
-fn numbers<R: Real>(weight: &Tensor) -> Result<Vec<R>> {
-    Ok(weight.to_dtype(<R as WithDType>::DTYPE)?.flatten_all()?.to_vec1()?)
+fn numbers<R: Real>(part: &str, weight: &Tensor) -> Result<Vec<R>> {
+    reals::<R>(part, &weight.to_dtype(R::DTYPE)?)
 }
 
 /// Adds the tiles' sums, in their order.
@@ -262,7 +257,7 @@ impl Checkpointable for Psn {
     fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
         let context = &context.layer();
         let part = name_of(context, "Psn");
-        Ok(self.run(&part, &x.into_dense(&part)?, context)?.into())
+        self.run(&part, &x.into_dense(&part)?, context)
     }
 
     /// Each step depends on all others.

@@ -3,7 +3,7 @@
 use super::charge::Charge;
 use super::firing::{Firing, Reset};
 use super::tiles::{Columns, Tile};
-use crate::nn::real::{Element, Real};
+use crate::nn::element::{Element, Real};
 use crate::nn::Surrogate;
 
 /// Neurons that go through all time steps together; their potentials stay in the innermost cache.
@@ -46,13 +46,13 @@ impl<R: Real> Dynamics<R> {
     /// All steps of a tile's neurons: `tile.rows` get the spikes, `tile.v` goes from the first potential to the last.
     pub(super) fn forward<E: Element<Real = R>>(&self, x: Columns<'_, E>, tile: Tile<'_, E, R>) {
         let Tile { mut rows, v, start } = tile;
-        let mut h = [R::zero(); BLOCK];
+        let mut h = [R::ZERO; BLOCK];
         for (block, v) in v.chunks_mut(BLOCK).enumerate() {
             let (from, h) = (block * BLOCK, &mut h[..v.len()]);
             for (t, row) in rows.iter_mut().enumerate() {
                 self.charge.forward(self.rest, v, x.at(t, start + from, v.len()), h);
                 for ((s, v), h) in row[from..].iter_mut().zip(&mut *v).zip(&*h) {
-                    *s = if self.fires(*h) { E::one() } else { E::zero() };
+                    *s = if self.fires(*h) { E::ONE } else { E::ZERO };
                     *v = self.after(*h);
                 }
             }
@@ -72,8 +72,8 @@ impl<R: Real> Dynamics<R> {
         let Tile { mut rows, v: dv, start } = tile;
         let mut sums = vec![0.; rows.len()];
         // The potentials before firing, of one block.
-        let mut hs = vec![R::zero(); rows.len() * BLOCK];
-        let (mut v, mut dh) = ([self.rest; BLOCK], [R::zero(); BLOCK]);
+        let mut hs = vec![R::ZERO; rows.len() * BLOCK];
+        let (mut v, mut dh) = ([self.rest; BLOCK], [R::ZERO; BLOCK]);
         for (block, dv) in dv.chunks_mut(BLOCK).enumerate() {
             let (from, n) = (block * BLOCK, dv.len());
             let (v, dh) = (&mut v[..n], &mut dh[..n]);
@@ -106,7 +106,7 @@ impl<R: Real> Dynamics<R> {
     /// Not `h >= threshold`: the difference is what the surrogate sees.
     #[inline(always)]
     fn fires(&self, h: R) -> bool {
-        h - self.threshold >= R::zero()
+        h - self.threshold >= R::ZERO
     }
 
     /// The potential after firing and reset.
@@ -155,7 +155,7 @@ impl<R: Real> Dynamics<R> {
     #[inline(always)]
     fn kept(&self, h: R, dv: R) -> R {
         if self.fires(h) {
-            R::zero()
+            R::ZERO
         } else {
             dv
         }

@@ -6,7 +6,9 @@ use super::step::Dynamics;
 use super::tiles::{for_each, tiles, Columns, TILE};
 use crate::autograd::{apply, Edge, Gradient, Output};
 use crate::module::WeightGradient;
-use crate::nn::real::{misfit, values, with_element, with_slice, Element};
+use crate::nn::element::{with_element, Element};
+use crate::nn::function::gradient;
+use crate::nn::input::{contiguous, read, take, wrong};
 use crate::Result;
 use candle_core::{CpuStorage, DType, Shape, Tensor, WithDType};
 
@@ -39,7 +41,7 @@ impl Window<'_> {
     /// Kept for backward: `x` and the first potential. The potentials are computed again, block by block.
     pub(super) fn run(self) -> Result<(Tensor, Tensor)> {
         self.firing.check(self.part)?;
-        with_element!(self.x.dtype(), self.part, E => self.run_in::<E>())
+        with_element!(self.part, self.x.dtype(), E => self.run_in::<E>())
     }
 
     fn run_in<E: Element>(self) -> Result<(Tensor, Tensor)> {
@@ -47,14 +49,13 @@ impl Window<'_> {
         let Window { part, x, v, firing, factor, .. } = self;
         let (shape, neurons) = (x.shape().clone(), state.elem_count());
         let x_edge = Edge::to(x);
-        let x = values(part, x)?;
-        let v0 = v.map(|v| state_values(part, v, &state, <E::Real as WithDType>::DTYPE)).transpose()?;
-        let saved = Saved::<E> { x, v0, neurons, dynamics: Dynamics::new(self.charge, &firing) };
+        let x = contiguous(part, x)?;
+        let v0 = v.map(|v| state_values(part, v, &state, E::Real::DTYPE)).transpose()?;
+        let dynamics = Dynamics::new(self.charge, &firing);
+        let saved = Saved::<E> { part: part.to_owned(), x, v0, neurons, dynamics };
         let (spikes, last) = saved.forward()?;
-        let outputs = vec![
-            Output::new(E::to_cpu_storage_owned(spikes), &shape),
-            Output::new(<E::Real as WithDType>::to_cpu_storage_owned(last), &state),
-        ];
+        let outputs =
+            vec![Output::new(E::storage(spikes), &shape), Output::new(E::Real::storage(last), &state)];
 
         let v_edge = v.map(Edge::to);
         let has_state = v_edge.is_some();
@@ -66,23 +67,22 @@ impl Window<'_> {
         let outputs = apply(part, edges, outputs, move |gradients| {
             let mut gradients = gradients.into_iter();
             let mut next = || gradients.next().flatten();
-            let mut dx = buffer::<E>(next(), shape.elem_count())?;
-            let mut dv = buffer::<E::Real>(next(), neurons)?;
+            let mut dx = buffer::<E>(&saved.part, next(), shape.elem_count())?;
+            let mut dv = buffer::<E::Real>(&saved.part, next(), neurons)?;
             let sums = saved.backward(&mut dx, &mut dv)?;
-            let mut answers = vec![Some(Gradient::new(E::to_cpu_storage_owned(dx), shape))];
+            let mut answers = vec![gradient(dx, shape)];
             if has_state {
-                let dv = <E::Real as WithDType>::to_cpu_storage_owned(dv);
-                answers.push(Some(Gradient::new(dv, state)));
+                answers.push(gradient(dv, state));
             }
-            if let Some((gradient, slope)) = factor {
-                answers.push(finish(&gradient, &sums, slope));
+            if let Some((of_factor, slope)) = factor {
+                answers.push(finish(&of_factor, &sums, slope));
             }
             Ok(answers)
         })?;
         let mut outputs = outputs.into_iter();
         match (outputs.next(), outputs.next()) {
             (Some(spikes), Some(v)) => Ok((spikes, v)),
-            _ => Err(misfit(part, "its function gave no outputs")),
+            _ => Err(wrong(part, "its function gave no outputs")),
         }
     }
 
@@ -90,13 +90,14 @@ impl Window<'_> {
         match (self.is_step, self.x.dims().split_first()) {
             (true, _) => Ok(self.x.shape().clone()),
             (false, Some((_, state))) => Ok(state.into()),
-            (false, None) => Err(misfit(self.part, "the input is a scalar; give it a window `[T, N, ...]`")),
+            (false, None) => Err(wrong(self.part, "the input is a scalar; give it a window `[T, N, ...]`")),
         }
     }
 }
 
 /// What backward needs.
 struct Saved<E: Element> {
+    part: String,
     x: Tensor,
     v0: Option<Tensor>,
     neurons: usize,
@@ -106,15 +107,16 @@ struct Saved<E: Element> {
 impl<E: Element> Saved<E> {
     /// Spikes and the last potential.
     fn forward(&self) -> Result<(Vec<E>, Vec<E::Real>)> {
-        let mut spikes = vec![E::zero(); self.x.elem_count()];
+        let mut spikes = vec![E::ZERO; self.x.elem_count()];
         let mut v = match &self.v0 {
-            Some(v0) => with_slice(v0, |v: &[E::Real]| v.to_vec())?,
+            Some(v0) => read(&self.part, v0, |v: &[E::Real]| Ok(v.to_vec()))?,
             None => vec![self.dynamics.rest(); self.neurons],
         };
-        with_slice(&self.x, |data: &[E]| {
+        read(&self.part, &self.x, |data: &[E]| {
             let x = Columns { data, neurons: self.neurons };
             let tiles = tiles(&mut spikes, &mut v, TILE);
             for_each(tiles, data.len(), |tile| self.dynamics.forward(x, tile));
+            Ok(())
         })?;
         Ok((spikes, v))
     }
@@ -122,13 +124,13 @@ impl<E: Element> Saved<E> {
     /// Gradients of the outputs become those of the inputs, in place; gives the tiles' sums for the learned factor.
     fn backward(&self, dx: &mut [E], dv: &mut [E::Real]) -> Result<Vec<Vec<f64>>> {
         let mut run = |v0: Option<&[E::Real]>| {
-            with_slice(&self.x, |data: &[E]| {
+            read(&self.part, &self.x, |data: &[E]| {
                 let x = Columns { data, neurons: self.neurons };
-                for_each(tiles(dx, dv, TILE), data.len(), |tile| self.dynamics.backward(x, v0, tile))
+                Ok(for_each(tiles(dx, dv, TILE), data.len(), |tile| self.dynamics.backward(x, v0, tile)))
             })
         };
         match &self.v0 {
-            Some(v0) => with_slice(v0, |v0| run(Some(v0)))?,
+            Some(v0) => read(&self.part, v0, |v0: &[E::Real]| run(Some(v0))),
             None => run(None),
         }
     }
@@ -142,16 +144,16 @@ fn state_values(part: &str, v: &Tensor, shape: &Shape, dtype: DType) -> Result<T
             "the initial membrane potential is {got:?} of {is:?}, but this input needs {:?} of {dtype:?}; reset the states between batches that do not continue each other (`Session::reset_states`)",
             shape.dims()
         );
-        return Err(misfit(part, what));
+        return Err(wrong(part, what));
     }
-    values(part, v)
+    contiguous(part, v)
 }
 
 /// A gradient's buffer, or zeros.
-fn buffer<E: WithDType>(gradient: Option<Gradient>, len: usize) -> Result<Vec<E>> {
+fn buffer<E: Element>(part: &str, gradient: Option<Gradient>, len: usize) -> Result<Vec<E>> {
     match gradient {
-        Some(gradient) => Ok(E::cpu_storage_data(gradient.into_storage()?)?),
-        None => Ok(vec![E::zero(); len]),
+        Some(gradient) => take(part, gradient.into_storage()?),
+        None => Ok(vec![E::ZERO; len]),
     }
 }
 

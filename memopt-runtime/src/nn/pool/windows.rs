@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+/// Rows or columns of an output; more are an error and not tried.
+const LARGEST: usize = 1 << 20;
+
 /// The rows and columns that each row and column of the output sees.
 #[derive(Debug, Clone)]
 pub(super) struct Windows {
@@ -20,12 +23,13 @@ impl Windows {
     ) -> Result<Self, String> {
         let axis = |axis: usize| {
             let (size, kernel, stride, padding) = (from[axis], kernel[axis], stride[axis], padding[axis]);
-            if kernel == 0 || stride == 0 || 2 * padding > kernel {
+            if kernel == 0 || stride == 0 || padding > kernel / 2 {
                 return Err(format!(
                     "kernel and stride of at least 1 and a padding of at most half the kernel expected, {kernel}, {stride} and {padding} given"
                 ));
             }
-            let Some(room) = (size + 2 * padding).checked_sub(kernel).filter(|_| size > 0) else {
+            let padded = padding.checked_mul(2).and_then(|twice| size.checked_add(twice));
+            let Some(room) = padded.and_then(|padded| padded.checked_sub(kernel)).filter(|_| size > 0) else {
                 return Err(format!("images of {from:?} are smaller than the kernel, {kernel}"));
             };
             let window = |i: usize| {
@@ -41,9 +45,9 @@ impl Windows {
     pub fn adaptive(from: [usize; 2], to: [usize; 2]) -> Result<Self, String> {
         let axis = |axis: usize| {
             let (from, to) = (from[axis], to[axis]);
-            if from == 0 || to == 0 {
+            if from == 0 || to == 0 || to > LARGEST {
                 return Err(format!(
-                    "images and outputs of at least one pixel expected, {from} and {to} given"
+                    "images and outputs of 1 to {LARGEST} pixels expected, {from} and {to} given"
                 ));
             }
             Ok((0..to).map(|i| i * from / to..((i + 1) * from).div_ceil(to)).collect())
