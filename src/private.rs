@@ -4,7 +4,8 @@ pub use candle_core::{ModuleT, Result as CandleResult, Tensor};
 pub use memopt_runtime::compress::{Auto, Bit, Byte, Null, Sparse};
 pub use memopt_runtime::module::Part as AnyPart;
 pub use memopt_runtime::module::{
-    forward_t, ChannelLayer, Checkpointable, Composition, Context, JoinOp, Signal, TimeChunkable, WindowNorm,
+    forward_t, ChannelLayer, Checkpointable, Composition, Context, JoinOp, Signal, TimeChunkable,
+    WindowNeuron, WindowNorm,
 };
 pub use memopt_runtime::parameters::{Parameters, Visitor};
 pub use memopt_runtime::Result;
@@ -58,6 +59,9 @@ pub trait Part: Sized {
     /// [`Checkpointable::window_norm`].
     fn norm(&self) -> Option<&dyn WindowNorm>;
 
+    /// [`Checkpointable::window_neuron`].
+    fn neuron(&self) -> Option<&dyn WindowNeuron>;
+
     /// [`Checkpointable::is_target`].
     fn target(&self) -> bool;
 
@@ -104,6 +108,10 @@ impl<M: Checkpointable> Part for M {
 
     fn norm(&self) -> Option<&dyn WindowNorm> {
         self.window_norm()
+    }
+
+    fn neuron(&self) -> Option<&dyn WindowNeuron> {
+        self.window_neuron()
     }
 
     fn target(&self) -> bool {

@@ -278,6 +278,13 @@ where
         }
     }
 
+    fn window_neuron(&self) -> ::core::option::Option<&dyn ::memopt::__private::WindowNeuron> {
+        match self {
+            Self::Gain(__part) => <Gain as ::memopt::__private::Part>::neuron(__part),
+            Self::List(__part) => <Vec<Gain> as ::memopt::__private::Part>::neuron(__part),
+        }
+    }
+
     fn is_target(&self) -> ::core::primitive::bool {
         match self {
             Self::Gain(__part) => <Gain as ::memopt::__private::Part>::target(__part),

@@ -7,6 +7,7 @@ mod exactness;
 mod fitting;
 mod gradients;
 mod parity;
+mod raw;
 
 use candle_core::backprop::GradStore;
 use candle_core::{Device, Tensor, Var};

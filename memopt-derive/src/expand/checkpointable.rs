@@ -106,6 +106,7 @@ fn delegate(input: &Input, variants: &[Variant]) -> TokenStream {
     let channels = for_channels(&method("slice", quote!(, __channels)));
     let layer = channel_layer(&method("layer", TokenStream::new()));
     let norm = window_norm(&method("norm", TokenStream::new()));
+    let neuron = window_neuron(&method("neuron", TokenStream::new()));
     let target = target(input).unwrap_or_else(|| is_target(&method("target", TokenStream::new())));
     let kind = is_a(&method("kind", quote!(, __type)));
     let chunkable = time_chunkable(&if input.has(TIME_CHUNKS) {
@@ -116,7 +117,7 @@ fn delegate(input: &Input, variants: &[Variant]) -> TokenStream {
     } else {
         method("chunkable", TokenStream::new())
     });
-    quote!(#forward #composition #channels #layer #norm #target #kind #chunkable)
+    quote!(#forward #composition #channels #layer #norm #neuron #target #kind #chunkable)
 }
 
 fn forward(body: &TokenStream) -> TokenStream {
@@ -161,6 +162,14 @@ fn channel_layer(body: &TokenStream) -> TokenStream {
 fn window_norm(body: &TokenStream) -> TokenStream {
     quote! {
         fn window_norm(&self) -> ::core::option::Option<&dyn ::memopt::__private::WindowNorm> {
+            #body
+        }
+    }
+}
+
+fn window_neuron(body: &TokenStream) -> TokenStream {
+    quote! {
+        fn window_neuron(&self) -> ::core::option::Option<&dyn ::memopt::__private::WindowNeuron> {
             #body
         }
     }

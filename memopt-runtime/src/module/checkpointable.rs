@@ -5,6 +5,7 @@ use super::composition::Composition;
 use super::context::Context;
 use super::part::Part;
 use super::signal::Signal;
+use super::window_neuron::WindowNeuron;
 use super::window_norm::WindowNorm;
 use crate::parameters::Parameters;
 use crate::Result;
@@ -61,6 +62,11 @@ pub trait Checkpointable: Parameters + Send + Sync + 'static {
 
     /// Its pieces, if it is a norm whose statistics are taken over the whole window.
     fn window_norm(&self) -> Option<&dyn WindowNorm> {
+        None
+    }
+
+    /// Itself on raw buffers, if it is a neuron without weights.
+    fn window_neuron(&self) -> Option<&dyn WindowNeuron> {
         None
     }
 

@@ -6,6 +6,7 @@ use super::composition::Composition;
 use super::context::Context;
 use super::part::Part;
 use super::signal::Signal;
+use super::window_neuron::WindowNeuron;
 use super::window_norm::WindowNorm;
 use crate::Result;
 use std::any::TypeId;
@@ -65,6 +66,10 @@ impl<M: Checkpointable> Checkpointable for Option<M> {
         self.as_ref().and_then(M::window_norm)
     }
 
+    fn window_neuron(&self) -> Option<&dyn WindowNeuron> {
+        self.as_ref().and_then(M::window_neuron)
+    }
+
     fn is_target(&self) -> bool {
         self.as_ref().is_some_and(M::is_target)
     }
@@ -97,6 +102,10 @@ impl<M: Checkpointable> Checkpointable for Box<M> {
 
     fn window_norm(&self) -> Option<&dyn WindowNorm> {
         (**self).window_norm()
+    }
+
+    fn window_neuron(&self) -> Option<&dyn WindowNeuron> {
+        (**self).window_neuron()
     }
 
     fn is_target(&self) -> bool {

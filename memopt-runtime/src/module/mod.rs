@@ -27,6 +27,7 @@ mod signal;
 mod states;
 mod time_chunkable;
 mod weight;
+mod window_neuron;
 mod window_norm;
 
 pub use accumulators::Accumulators;
@@ -47,4 +48,5 @@ pub use signal::Signal;
 pub use states::States;
 pub use time_chunkable::TimeChunkable;
 pub use weight::{Weight, WeightGradient};
+pub use window_neuron::WindowNeuron;
 pub use window_norm::{NormSums, WindowNorm};

@@ -5,6 +5,7 @@ use super::checkpointable::Checkpointable;
 use super::composition::Composition;
 use super::context::Context;
 use super::signal::Signal;
+use super::window_neuron::WindowNeuron;
 use super::window_norm::WindowNorm;
 use crate::parameters::{parameters, Parameters};
 use crate::Result;
@@ -64,6 +65,11 @@ impl Part {
         self.0.window_norm()
     }
 
+    /// Itself on raw buffers, if it is a neuron without weights.
+    pub fn window_neuron(&self) -> Option<&dyn WindowNeuron> {
+        self.0.window_neuron()
+    }
+
     /// Whether it is marked as a good segment.
     pub fn is_target(&self) -> bool {
         self.0.is_target()
@@ -100,6 +106,7 @@ trait Erased: Send + Sync {
     fn for_channels(&self, channels: Range<usize>) -> Result<Option<Part>>;
     fn channel_layer(&self) -> Option<&dyn ChannelLayer>;
     fn window_norm(&self) -> Option<&dyn WindowNorm>;
+    fn window_neuron(&self) -> Option<&dyn WindowNeuron>;
     fn is_target(&self) -> bool;
     fn is_a(&self, ty: TypeId) -> bool;
     fn is_time_chunkable(&self) -> bool;
@@ -133,6 +140,10 @@ impl<M: Checkpointable> Erased for M {
 
     fn window_norm(&self) -> Option<&dyn WindowNorm> {
         Checkpointable::window_norm(self)
+    }
+
+    fn window_neuron(&self) -> Option<&dyn WindowNeuron> {
+        Checkpointable::window_neuron(self)
     }
 
     fn is_target(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Neurons without parameters, as layers of a model.
 
-/// Makes a neuron with a method `run(part, x, v, is_step)` a layer without parameters.
+/// Makes a neuron with the methods `run(part, x, v, is_step)` and `charge()` and a field `firing` a layer without parameters.
 macro_rules! fixed_neuron {
     ($neuron:ident) => {
         #[diagnostic::do_not_recommend]
@@ -26,8 +26,45 @@ macro_rules! fixed_neuron {
                 Ok(spikes.into())
             }
 
+            fn window_neuron(&self) -> Option<&dyn $crate::module::WindowNeuron> {
+                Some(self)
+            }
+
             fn is_time_chunkable(&self) -> bool {
                 true
+            }
+        }
+
+        #[diagnostic::do_not_recommend]
+        impl $crate::module::WindowNeuron for $neuron {
+            fn fire(
+                &self,
+                x: candle_core::CpuStorage,
+                dims: &[usize],
+                v0: Option<&candle_core::Tensor>,
+            ) -> $crate::Result<(candle_core::CpuStorage, candle_core::Tensor)> {
+                self.raw(dims, v0).fire(x)
+            }
+
+            fn back(
+                &self,
+                x: &candle_core::CpuStorage,
+                dy: candle_core::CpuStorage,
+                dims: &[usize],
+                v0: Option<&candle_core::Tensor>,
+            ) -> $crate::Result<candle_core::CpuStorage> {
+                self.raw(dims, v0).back(x, dy)
+            }
+        }
+
+        impl $neuron {
+            fn raw<'a>(
+                &self,
+                dims: &'a [usize],
+                v0: Option<&'a candle_core::Tensor>,
+            ) -> $crate::nn::neuron::raw::RawWindow<'a> {
+                let (part, charge) = (stringify!($neuron), self.charge());
+                $crate::nn::neuron::raw::RawWindow { part, dims, v0, charge, firing: self.firing }
             }
         }
 

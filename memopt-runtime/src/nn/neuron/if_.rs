@@ -61,9 +61,12 @@ impl If {
         self.run("If", x, v, true)
     }
 
+    fn charge(&self) -> Charge<f64> {
+        Charge::Integrate
+    }
+
     fn run(&self, part: &str, x: &Tensor, v: Option<&Tensor>, is_step: bool) -> Result<(Tensor, Tensor)> {
-        let charge = Charge::Integrate;
-        Window { part, x, is_step, v, charge, firing: self.firing, factor: None }.run()
+        Window { part, x, is_step, v, charge: self.charge(), firing: self.firing, factor: None }.run()
     }
 }
 

@@ -86,9 +86,12 @@ impl Lif {
         self.run("Lif", x, v, true)
     }
 
+    fn charge(&self) -> Charge<f64> {
+        Charge::Leak { tau: self.tau, decay_input: self.decay_input }
+    }
+
     fn run(&self, part: &str, x: &Tensor, v: Option<&Tensor>, is_step: bool) -> Result<(Tensor, Tensor)> {
-        let charge = Charge::Leak { tau: self.tau, decay_input: self.decay_input };
-        Window { part, x, is_step, v, charge, firing: self.firing, factor: None }.run()
+        Window { part, x, is_step, v, charge: self.charge(), firing: self.firing, factor: None }.run()
     }
 }
 

@@ -11,7 +11,7 @@
 //! - `firing`: threshold, reset, surrogate; `charge`: how `x` moves `v`. Together they are what one step does, forward and
 //!   backward (`step`), on a block of neurons.
 //! - `tiles`: how the neurons of a window are shared out to threads; `window`: the function over all steps.
-//! - `fixed`: how a neuron without parameters is a layer.
+//! - `raw`: the same on raw buffers; `fixed`: how a neuron without parameters is a layer.
 //! - `lif`, `if_`, `plif`: the neurons. `psn` is another kind: its steps depend on all others.
 
 mod charge;
@@ -21,6 +21,7 @@ mod if_;
 mod lif;
 mod plif;
 mod psn;
+mod raw;
 mod step;
 mod tiles;
 mod window;

@@ -59,6 +59,23 @@ impl<R: Real> Dynamics<R> {
         }
     }
 
+    /// The same where `tile.rows` hold the input, over which the spikes are written.
+    pub(super) fn fire<E: Element<Real = R>>(&self, tile: Tile<'_, E, R>) {
+        let Tile { mut rows, v, .. } = tile;
+        let mut h = [R::ZERO; BLOCK];
+        for (block, v) in v.chunks_mut(BLOCK).enumerate() {
+            let (from, h) = (block * BLOCK, &mut h[..v.len()]);
+            for row in &mut rows {
+                let row = &mut row[from..][..v.len()];
+                self.charge.forward(self.rest, v, row, h);
+                for ((s, v), h) in row.iter_mut().zip(&mut *v).zip(&*h) {
+                    *s = if self.fires(*h) { E::ONE } else { E::ZERO };
+                    *v = self.after(*h);
+                }
+            }
+        }
+    }
+
     /// Backward through all steps of a tile's neurons, which starts from `v0`.
     ///
     /// `tile.rows` go from the gradient of the spikes to that of `x`, `tile.v` from the gradient of the last potential to

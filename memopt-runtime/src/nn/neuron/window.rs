@@ -137,7 +137,7 @@ impl<E: Element> Saved<E> {
 }
 
 /// The first potential, checked: a state of another batch is not used by accident.
-fn state_values(part: &str, v: &Tensor, shape: &Shape, dtype: DType) -> Result<Tensor> {
+pub(super) fn state_values(part: &str, v: &Tensor, shape: &Shape, dtype: DType) -> Result<Tensor> {
     if v.shape() != shape || v.dtype() != dtype {
         let (got, is) = (v.dims(), v.dtype());
         let what = format!(
