@@ -1,7 +1,12 @@
 //! Raw CPU buffers behind tensors: owned copies, bytes, addresses. Everything here is dtype-generic glue.
 
+mod channels;
+
+pub(crate) use channels::{gather, split, ChannelsMut};
+
 use candle_core::op::BackpropOp;
-use candle_core::{CpuStorage, DType, Device, Layout, Result, Shape, Storage, Tensor};
+use candle_core::{CpuStorage, DType, Device, InplaceOp1, Layout, Result, Shape, Storage, Tensor};
+use parking_lot::Mutex;
 use std::ops::Range;
 
 /// Runs the same expression on the vector of any dtype.
@@ -122,57 +127,34 @@ pub(crate) fn owned(tensor: &Tensor) -> Result<CpuStorage> {
     copy_of(tensor)?.ok_or_else(|| candle_core::Error::Msg("a tensor on the CPU expected".into()))
 }
 
-/// Some channels of `[T, N, C, ...]`, as runs in a row-major buffer.
-pub(crate) struct Channels {
-    /// Elements of one image.
-    image: usize,
-    /// The elements of the channels in an image.
-    run: Range<usize>,
+/// The buffer of a tensor that nobody else has, without a copy; the tensor is empty then.
+pub(crate) fn taken(tensor: Tensor) -> Result<CpuStorage> {
+    let whole = with_cpu(&tensor, |storage, layout| range(layout) == Some(0..len(storage)));
+    if whole != Some(true) {
+        return owned(&tensor);
+    }
+    let take = Take(Mutex::default());
+    tensor.inplace_op1(&take)?;
+    take.0.into_inner().ok_or_else(|| candle_core::Error::Msg("a tensor on the CPU expected".into()))
 }
 
-impl Channels {
-    /// `None` if there are not as many.
-    pub(crate) fn of(dims: &[usize], channels: Range<usize>) -> Option<Self> {
-        let plane: usize = dims.get(3..)?.iter().product();
-        let all = *dims.get(2)?;
-        (channels.end <= all)
-            .then(|| Channels { image: all * plane, run: channels.start * plane..channels.end * plane })
-    }
-}
+struct Take(Mutex<Option<CpuStorage>>);
 
-/// A copy of some channels.
-pub(crate) fn gather(storage: &CpuStorage, channels: &Channels) -> CpuStorage {
-    macro_rules! gather {
-        ($($variant:ident)*) => {
-            match storage {
-                $(CpuStorage::$variant(v) => {
-                    let images = v.chunks_exact(channels.image.max(1));
-                    let mut to = Vec::with_capacity(images.len() * channels.run.len());
-                    images.for_each(|image| to.extend_from_slice(&image[channels.run.clone()]));
-                    CpuStorage::$variant(to)
-                })*
-            }
-        };
+impl InplaceOp1 for Take {
+    fn name(&self) -> &'static str {
+        "take"
     }
-    gather!(U8 U32 I16 I32 I64 BF16 F16 F32 F64 F8E4M3 F6E2M3 F6E3M2 F4 F8E8M0)
-}
 
-/// Writes over some channels.
-pub(crate) fn scatter(storage: &mut CpuStorage, channels: &Channels, from: &CpuStorage) {
-    macro_rules! scatter {
-        ($($variant:ident)*) => {
-            match (storage, from) {
-                $((CpuStorage::$variant(to), CpuStorage::$variant(from)) => {
-                    let images = to.chunks_exact_mut(channels.image.max(1));
-                    for (image, from) in images.zip(from.chunks_exact(channels.run.len().max(1))) {
-                        image[channels.run.clone()].copy_from_slice(from);
-                    }
-                })*
-                _ => {}
-            }
-        };
+    fn cpu_fwd(&self, storage: &mut CpuStorage, _: &Layout) -> Result<()> {
+        macro_rules! take {
+            ($($variant:ident)*) => {
+                match storage { $(CpuStorage::$variant(v) => CpuStorage::$variant(std::mem::take(v)),)* }
+            };
+        }
+        let taken = take!(U8 U32 I16 I32 I64 BF16 F16 F32 F64 F8E4M3 F6E2M3 F6E3M2 F4 F8E8M0);
+        *self.0.lock() = Some(taken);
+        Ok(())
     }
-    scatter!(BF16 F16 F32 F64)
 }
 
 /// Adds a tensor's elements at the end; false if it has another dtype, or is not on the CPU.

@@ -1,6 +1,6 @@
 //! Nested chains as one chain of layers.
 
-use crate::module::{ChannelLayer, Context, NormSums, Signal, Step, WindowNorm};
+use crate::module::{ChannelLayer, Context, NormSums, Signal, Step, WindowNeuron, WindowNorm};
 use crate::Result;
 use candle_core::Tensor;
 use std::ops::Range;
@@ -68,6 +68,14 @@ impl Leaf {
         }
     }
 
+    /// Its pieces, if it is a layer of neurons without weights.
+    pub(super) fn window_neuron(&self) -> Option<&dyn WindowNeuron> {
+        match &self.step {
+            Step::Part { part, .. } => part.window_neuron(),
+            Step::Join { .. } => None,
+        }
+    }
+
     /// Its pieces, if it is a norm over the whole window.
     pub(super) fn window_norm(&self) -> Option<&dyn WindowNorm> {
         match &self.step {
@@ -92,23 +100,10 @@ impl Leaf {
         Ok(part.for_channels(channels)?.map(leaf))
     }
 
-    /// Runs `f` with the context of this layer, which begins to run here.
-    pub(super) fn at<T>(&self, context: &mut Context, f: impl FnOnce(&mut Context) -> T) -> T {
+    /// The context of this layer, which begins to run here.
+    pub(super) fn context(&self, context: &mut Context) -> Context {
         let names: Vec<&str> = self.chains.iter().map(String::as_str).chain(self.step.name()).collect();
-        enter(&names, context, |context| f(&mut context.layer()))
-    }
-
-    /// Adds the gradients of the parameters of this layer, whose pieces `norm` is, where its weights are added up.
-    pub(super) fn add_norm_gradients(
-        &self,
-        norm: &dyn WindowNorm,
-        sums: &NormSums,
-        context: &mut Context,
-    ) -> Result<()> {
-        let weights = self.at(context, |context| norm.weights(context));
-        let gradients: Vec<_> = weights.into_iter().map(|weight| weight.into_parts().2).collect();
-        norm.parameter_gradients(std::slice::from_ref(sums), &gradients)?;
-        Ok(())
+        enter(&names, context, Context::layer)
     }
 
     fn run(&self, x: Signal, context: &mut Context) -> Result<Signal> {
@@ -122,6 +117,14 @@ fn enter<T>(names: &[&str], context: &mut Context, f: impl FnOnce(&mut Context) 
         None => f(context),
         Some((name, rest)) => context.enter(name, |context| enter(rest, context, f)),
     }
+}
+
+/// Adds the gradients of the parameters of a norm, which runs in `context`, where its weights are added up.
+pub(super) fn add_norm_gradients(norm: &dyn WindowNorm, sums: &NormSums, context: &Context) -> Result<()> {
+    let weights = norm.weights(context);
+    let gradients: Vec<_> = weights.into_iter().map(|weight| weight.into_parts().2).collect();
+    norm.parameter_gradients(std::slice::from_ref(sums), &gradients)?;
+    Ok(())
 }
 
 /// Runs layers one after the other.

@@ -48,6 +48,11 @@ impl Options {
         self
     }
 
+    /// The path of the segment.
+    pub(super) fn segment(&self) -> &str {
+        &self.segment
+    }
+
     /// The same for a segment with another path.
     pub(super) fn renamed(mut self, segment: String) -> Self {
         self.segment = segment;

@@ -1,6 +1,6 @@
 //! Parts of a model as segments.
 
-use super::channel_chunks::in_channel_chunks;
+use super::channel_chunks::{in_channel_chunks, recomputed_in_place};
 use super::compressors::Compressors;
 use super::fit::check_keep;
 use super::options::Options;
@@ -75,7 +75,10 @@ impl Planner {
         let path = path_of(steps, context.path());
         let options = Options::new(path).compressor(compressor).verify(self.verify);
         match planned.keep {
-            Keep::Recompute => recomputed(steps, options, x, context),
+            Keep::Recompute => match recomputed_in_place(steps, &options, x, context)? {
+                Ok(y) => Ok(y),
+                Err(x) => recomputed(steps, options, x, context),
+            },
             Keep::ChannelChunks(chunks) if context.is_training() => {
                 in_channel_chunks(steps, chunks, options, x, context)
             }

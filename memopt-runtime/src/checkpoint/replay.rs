@@ -84,11 +84,30 @@ where
 
 /// The input of a segment of chunks, and what is wanted of it.
 pub(super) struct Chunks<'a> {
-    pub(super) x: Tensor,
+    pub(super) input: KeptInput,
     pub(super) gradient: Gradient,
     /// Whether the input's gradient is wanted.
     pub(super) is_tracked: bool,
     pub(super) variables: &'a [Tensor],
+}
+
+/// The input as it was kept.
+pub(super) struct KeptInput {
+    packed: Packed,
+    segment: String,
+    _held: Held,
+}
+
+impl KeptInput {
+    /// The input again.
+    pub(super) fn unpack(&self) -> Result<Tensor> {
+        in_recompute(&self.segment, || self.packed.unpack())
+    }
+
+    /// The input as a leaf of a graph; what was kept goes.
+    pub(super) fn into_leaf(self) -> Result<Leaf> {
+        in_recompute(&self.segment, || self.packed.into_leaf())
+    }
 }
 
 /// Code that goes chunk by chunk: `back` gives the gradient of the input, and for each variable what is in the graph and
@@ -103,9 +122,9 @@ pub(super) fn in_chunks(
     let Some((gradient, packed)) = gradients.pop().flatten().zip(packed.into_iter().next()) else {
         return Ok(std::iter::repeat_with(|| None).take(1 + variables.len()).collect());
     };
-    let x = in_recompute(&segment, || packed.unpack())?;
-    drop((packed, held));
-    let chunks = Chunks { x, gradient, is_tracked: tracked.first() == Some(&true), variables: &variables };
+    let input = KeptInput { packed, segment: segment.clone(), _held: held };
+    let chunks =
+        Chunks { input, gradient, is_tracked: tracked.first() == Some(&true), variables: &variables };
     let (dx, in_graph) = caught(&segment, Phase::Backward, || back(chunks))
         .map_err(|e| e.in_segment(&segment, Phase::Backward))?;
     let mut answers = vec![dx];

@@ -34,6 +34,8 @@ pub(super) struct Ran {
     reached: Vec<Tensor>,
     /// Variables that it may have reached where the graph does not show it.
     others: Vec<Tensor>,
+    /// Whether nobody else has the outputs' buffers, so that they need not be copied.
+    pub(super) fresh: bool,
     /// What is kept besides the inputs, by `backward` itself.
     pub(super) kept_besides: Vec<Tensor>,
     /// When it began.
@@ -86,7 +88,15 @@ impl Segment {
             Some(stranger) => Err(self.captures(stranger.shape, stranger.dtype)),
             None => {
                 let weights = Weights::default();
-                Ok(Ran { outputs, reached: variables, others: vec![], kept_besides: vec![], since, weights })
+                Ok(Ran {
+                    outputs,
+                    reached: variables,
+                    others: vec![],
+                    fresh: false,
+                    kept_besides: vec![],
+                    since,
+                    weights,
+                })
             }
         }
     }
@@ -137,7 +147,7 @@ impl Segment {
         ran: Ran,
         backward: impl FnOnce(Kept, Vec<Option<Gradient>>) -> Result<Vec<Option<Gradient>>> + Send + 'static,
     ) -> Result<O> {
-        let Ran { outputs, reached, others, kept_besides, since, weights } = ran;
+        let Ran { outputs, reached, others, fresh, kept_besides, since, weights } = ran;
         let new = |v: &&Tensor| reached.iter().all(|known| known.id() != v.id());
         let variables: Vec<Tensor> = reached.iter().chain(others.iter().filter(new)).cloned().collect();
         let mut edges = self.edges;
@@ -151,13 +161,13 @@ impl Segment {
         // The graph of the first pass goes first, then one output after the other.
         let outputs: Vec<Tensor> = outputs.into_iter().map(|y| y.detach()).collect();
         if inside::is_inside() {
-            let (outputs, arrangements) = owned(outputs)?;
+            let (outputs, arrangements) = owned(outputs, fresh)?;
             let name = segment.clone();
             let kept = move |_| Err(outlived(&name));
             return expanded(&segment, apply(segment.clone(), edges, outputs, kept)?, arrangements);
         }
         let fingerprint = Fingerprint::of(&outputs, watched, reached, since, self.options.verify)?;
-        let (outputs, arrangements) = owned(outputs)?;
+        let (outputs, arrangements) = owned(outputs, fresh)?;
         let mut packed = Vec::with_capacity(self.inputs.len());
         for (index, (x, compressor)) in self.inputs.into_iter().zip(&self.compressors).enumerate() {
             let pack = || {
@@ -180,12 +190,18 @@ impl Segment {
 }
 
 /// Buffers of their own for the outputs, and the orders in memory that they had.
-fn owned(outputs: Vec<Tensor>) -> Result<(Vec<Output>, Vec<Arrangement>)> {
+fn owned(outputs: Vec<Tensor>, fresh: bool) -> Result<(Vec<Output>, Vec<Arrangement>)> {
     let mut owned = Vec::with_capacity(outputs.len());
     let mut arrangements = Vec::with_capacity(outputs.len());
     for y in outputs {
         let arrangement = Arrangement::of(y.layout());
-        owned.push(Output::copy_of(&arrangement.in_memory_order(&y)?)?);
+        owned.push(match fresh {
+            true => {
+                let shape = y.shape().clone();
+                Output::new(storage::taken(y)?, shape)
+            }
+            false => Output::copy_of(&arrangement.in_memory_order(&y)?)?,
+        });
         arrangements.push(arrangement);
     }
     Ok((owned, arrangements))

@@ -7,6 +7,8 @@ use candle_core::{CpuStorage, Tensor};
 use std::ops::Range;
 
 /// A layer with weights whose output channels do not depend on each other: a convolution, a linear layer.
+///
+/// The buffer of its output must be its own: executors write over it.
 pub trait ChannelLayer: Send + Sync {
     /// Number of output channels.
     fn channels(&self) -> usize;

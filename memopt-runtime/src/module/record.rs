@@ -2,6 +2,7 @@
 
 use super::states::States;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Mean and inverse deviation by channel, over the whole window.
@@ -13,6 +14,17 @@ pub struct NormStatistics {
     pub squares: Vec<f64>,
     /// Number of elements of a channel.
     pub count: f64,
+}
+
+impl NormStatistics {
+    /// Those of some channels.
+    pub(crate) fn for_channels(&self, channels: &Range<usize>) -> Self {
+        NormStatistics {
+            mean: self.mean[channels.clone()].to_vec(),
+            squares: self.squares[channels.clone()].to_vec(),
+            count: self.count,
+        }
+    }
 }
 
 /// Norm statistics and initial neuron states of one forward of a segment, by path.

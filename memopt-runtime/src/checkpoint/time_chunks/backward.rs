@@ -3,7 +3,7 @@
 use super::chunked::{check_steps, chunk, no_steps, Chunked};
 use super::first_pass::{normalized, Ran};
 use crate::autograd::{backward_from, Gradient};
-use crate::checkpoint::leaves::{run_leaves, Leaf};
+use crate::checkpoint::leaves::{add_norm_gradients, run_leaves, Leaf};
 use crate::checkpoint::replay::{in_recompute, Chunks};
 use crate::checkpoint::window::WindowBuffer;
 use crate::module::{Context, NormStatistics, NormSums, States, WindowNorm};
@@ -28,7 +28,9 @@ type StateGradients = Vec<(String, Gradient)>;
 impl Backward {
     /// The gradient of the input, and those of variables that the layers did not add up themselves.
     pub(super) fn back(&self, chunks: Chunks<'_>) -> Result<(Option<Gradient>, Vec<Option<Gradient>>)> {
-        let Chunks { x, gradient, is_tracked, variables } = chunks;
+        let Chunks { input, gradient, is_tracked, variables } = chunks;
+        let x = input.unpack()?;
+        drop(input);
         let ranges = self.chunked.ranges(x.dim(0)?);
         let mut foreign: Vec<Option<Gradient>> = variables.iter().map(|_| None).collect();
         let shape = gradient.shape().clone();
@@ -36,12 +38,12 @@ impl Backward {
 
         let (mut sums, mut statistics) = (None, None);
         if let Some((leaf, norm)) = self.chunked.norm() {
-            let mut at_norm = self.context.clone();
-            let of_window = leaf.at(&mut at_norm, |context| context.recorded_statistics())?;
+            let at_norm = leaf.context(&mut self.context.clone());
+            let of_window = at_norm.recorded_statistics()?;
             let (at_output, of_norm) =
                 self.through_norm(&x, window, norm, &of_window, &ranges, &mut foreign, variables)?;
             window = at_output;
-            leaf.add_norm_gradients(norm, &of_norm, &mut at_norm)?;
+            add_norm_gradients(norm, &of_norm, &at_norm)?;
             (sums, statistics) = (Some(of_norm), Some(of_window));
         }
 

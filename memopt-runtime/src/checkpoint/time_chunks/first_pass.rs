@@ -70,20 +70,18 @@ pub(super) fn first_pass(
         Some((leaf, norm)) => {
             let (z, borders) = stage(chunked.before(), &mut |range| chunk(x, range))?;
             ran.before = borders;
-            let mut at_norm = first.clone();
-            let (statistics, is_first) = leaf.at(&mut at_norm, |context| {
-                let path = context.path();
-                context.statistics(|| {
-                    let mut statistics = norm.no_statistics();
-                    for range in &ranges {
-                        let added = norm.add_statistics(&mut statistics, &chunk(&z, range.clone())?);
-                        added.map_err(|error| error.of_part(path))?;
-                    }
-                    norm.check_statistics(path, &statistics)?;
-                    Ok(statistics)
-                })
+            let mut behind_norm = first.clone();
+            let at_norm = leaf.context(&mut behind_norm);
+            behind.borrow_mut().go_on_behind(&behind_norm);
+            let (statistics, is_first) = at_norm.statistics(|| {
+                let mut statistics = norm.no_statistics();
+                for range in &ranges {
+                    let added = norm.add_statistics(&mut statistics, &chunk(&z, range.clone())?);
+                    added.map_err(|error| error.of_part(at_norm.path()))?;
+                }
+                norm.check_statistics(at_norm.path(), &statistics)?;
+                Ok(statistics)
             })?;
-            behind.borrow_mut().go_on_behind(&at_norm);
             if is_first {
                 let (leaf, statistics) = (leaf.clone(), statistics.clone());
                 outer

@@ -1,0 +1,282 @@
+//! A layer with weights, a norm and neurons without a graph: norm and neurons run in the layer's own buffer, a few channels
+//! at a time, which stay in the cache for all that is done with them.
+
+use super::sliced::{lost, Sliced};
+use crate::autograd::{backward_from, Gradient};
+use crate::checkpoint::leaves::{add_norm_gradients, run_leaves, Leaf};
+use crate::checkpoint::options::Options;
+use crate::checkpoint::replay::{in_chunks, in_recompute, Chunks};
+use crate::checkpoint::segment::Segment;
+use crate::module::{Context, NormStatistics, NormSums, WindowNeuron};
+use crate::storage::{self, checksum};
+use crate::{Error, Result};
+use candle_core::{CpuStorage, Tensor};
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// Elements over the window of the channels that are done together, about.
+const BLOCK: usize = 1 << 14;
+
+/// Runs the layers as a segment.
+pub(super) fn run(sliced: Sliced, options: Options, x: Tensor, context: &mut Context) -> Result<Tensor> {
+    let name = options.segment().to_owned();
+    let segment = Segment::new(&[&x], options)?;
+    drop(x);
+    let before = context.clone();
+    let (mut first, record) = before.first_pass();
+    let twin: Vec<Leaf> = sliced.leaves[..=sliced.layer].iter().map(Leaf::detached).collect();
+    let mut checksums = Vec::new();
+    let mut ran = segment.run(|x| -> candle_core::Result<Tensor> {
+        let z = run_leaves(&twin, x[0].clone(), &mut first)?;
+        sliced.check_channels(&z, &name)?;
+        let dims = z.dims().to_vec();
+        let mut window = storage::taken(z)?;
+        checksums = forward(&sliced, &mut window, &dims, &mut first, segment.verifies())?;
+        Ok(storage::into_tensor(window, dims, false))
+    })?;
+    ran.fresh = true;
+    segment.adopt(&mut ran, sliced.leaves.iter().flat_map(Leaf::parameters), context)?;
+    let again = before.recompute(record, ran.weights.accumulators());
+    context.go_on_behind(&first);
+    let backward = Backward { sliced, context: again, checksums, name };
+    segment.seal_with(ran, move |kept, gradients| in_chunks(kept, gradients, |chunks| backward.back(chunks)))
+}
+
+/// Channels that are recomputed at a time, and in them those that are done together.
+type Group = (Range<usize>, Vec<Range<usize>>);
+
+/// The groups of channels that are recomputed at a time, and in each the channels that are done together.
+fn groups(sliced: &Sliced, window: &CpuStorage) -> Result<Vec<Group>> {
+    let (_, layer, ..) = sliced.middle().ok_or_else(lost)?;
+    let bytes = storage::len(window) * storage::dtype(window).size_in_bytes();
+    let of_channel = storage::len(window) / layer.channels().max(1);
+    let width = (BLOCK / of_channel.max(1)).max(1);
+    let blocks = |group: &Range<usize>| {
+        let end = group.end;
+        group.clone().step_by(width).map(move |first| first..(first + width).min(end)).collect()
+    };
+    Ok(sliced.ranges(layer, bytes).into_iter().map(|group| (group.clone(), blocks(&group))).collect())
+}
+
+/// The dimensions of some channels of a window.
+fn dims_of(dims: &[usize], channels: &Range<usize>) -> Vec<usize> {
+    let mut dims = dims.to_vec();
+    if let Some(third) = dims.get_mut(2) {
+        *third = channels.len();
+    }
+    dims
+}
+
+/// The states of some channels of `[N, C, ...]`.
+fn states_of(states: Option<&Tensor>, channels: &Range<usize>) -> Result<Option<Tensor>> {
+    let narrow = |states: &Tensor| states.narrow(1, channels.start, channels.len())?.contiguous();
+    Ok(states.map(narrow).transpose()?)
+}
+
+/// What the first pass over some channels gave.
+struct Fired {
+    statistics: NormStatistics,
+    /// The potentials after the window.
+    v: Tensor,
+    checksum: Option<u64>,
+}
+
+/// Norm and neurons in the buffer of the layer's output, `window`; gives checksums of the spikes.
+fn forward(
+    sliced: &Sliced,
+    window: &mut CpuStorage,
+    dims: &[usize],
+    first: &mut Context,
+    verify: bool,
+) -> Result<Vec<u64>> {
+    let ((.., norm_leaf, norm), (neuron_leaf, _)) = sliced.middle().zip(sliced.neurons()).ok_or_else(lost)?;
+    let (at_norm, at_neurons) = (norm_leaf.context(first), neuron_leaf.context(first));
+    let v0 = at_neurons.initial_state()?;
+    let recorded = at_norm.recorded_statistics().ok();
+    let ranges: Vec<Range<usize>> =
+        groups(sliced, window)?.into_iter().flat_map(|(_, blocks)| blocks).collect();
+    let parts = storage::split(window, dims, &ranges).ok_or_else(lost)?;
+    let fire = |(range, mut part): (&Range<usize>, storage::ChannelsMut<'_>)| -> Result<Fired> {
+        let dims = dims_of(dims, range);
+        let (norm, neurons) = (slice_of(norm_leaf, range)?, slice_of(neuron_leaf, range)?);
+        let (norm, neurons) = norm.window_norm().zip(neurons.window_neuron()).ok_or_else(lost)?;
+        let z = storage::into_tensor(part.read(), dims.as_slice(), false);
+        let of_norm = |error: Error| error.of_part(at_norm.path());
+        let statistics = match &recorded {
+            Some(statistics) => statistics.for_channels(range),
+            None => {
+                let mut statistics = norm.no_statistics();
+                norm.add_statistics(&mut statistics, &z).map_err(of_norm)?;
+                statistics
+            }
+        };
+        let n = norm.normalize(storage::taken(z)?, &dims, &statistics).map_err(of_norm)?;
+        let v0 = states_of(v0.as_ref(), range)?;
+        let fired = neurons.fire(n, &dims, v0.as_ref()).map_err(|error| error.of_part(at_neurons.path()));
+        let (spikes, v) = fired?;
+        if !part.write(&spikes) {
+            return Err(lost());
+        }
+        let checksum = match verify {
+            true => Some(checksum(&storage::into_tensor(spikes, dims, false))?),
+            false => None,
+        };
+        Ok(Fired { statistics, v, checksum })
+    };
+    let fired: Vec<Fired> = ranges.par_iter().zip(parts).map(fire).collect::<Result<_>>()?;
+
+    let (statistics, is_first) = at_norm.statistics(|| {
+        let mut statistics = NormStatistics { mean: vec![], squares: vec![], count: 0. };
+        for part in &fired {
+            statistics.mean.extend(&part.statistics.mean);
+            statistics.squares.extend(&part.statistics.squares);
+            statistics.count = part.statistics.count;
+        }
+        norm.check_statistics(at_norm.path(), &statistics)?;
+        Ok(statistics)
+    })?;
+    if is_first {
+        let leaf = norm_leaf.clone();
+        at_norm.when_done(move || leaf.window_norm().map_or(Ok(()), |n| n.move_running(&statistics)))?;
+    }
+    if at_neurons.wants_final_state() {
+        let states: Vec<&Tensor> = fired.iter().map(|part| &part.v).collect();
+        at_neurons.set_final_state(Tensor::cat(&states, 1)?);
+    }
+    Ok(fired.into_iter().filter_map(|part| part.checksum).collect())
+}
+
+fn slice_of(leaf: &Leaf, channels: &Range<usize>) -> Result<Leaf> {
+    leaf.for_channels(channels.clone())?.ok_or_else(lost)
+}
+
+/// The recompute and the way back.
+struct Backward {
+    sliced: Sliced,
+    context: Context,
+    /// Of the spikes of each block of channels, if the recompute is verified.
+    checksums: Vec<u64>,
+    name: String,
+}
+
+/// What the way back runs in.
+struct At {
+    /// Before the layer with weights.
+    layer: Context,
+    norm: Context,
+    neurons: Context,
+}
+
+impl Backward {
+    /// The gradient of the input, and what the layers F have in the graph.
+    fn back(&self, chunks: Chunks<'_>) -> Result<(Option<Gradient>, Vec<Option<Gradient>>)> {
+        let Chunks { input, gradient, is_tracked, variables } = chunks;
+        let (layer_leaf, layer, norm_leaf, _) = self.sliced.middle().ok_or_else(lost)?;
+        let (neuron_leaf, _) = self.sliced.neurons().ok_or_else(lost)?;
+        let before = self.sliced.before();
+        let mut context = self.context.clone();
+        let features = {
+            let twin: Vec<Leaf> = before.iter().map(Leaf::detached).collect();
+            let x = input.unpack()?;
+            in_recompute(&self.name, || run_leaves(&twin, x, &mut context))?.contiguous()?
+        };
+        let at_layer = layer_leaf.context(&mut context.clone());
+        let at = At {
+            layer: context.clone(),
+            norm: norm_leaf.context(&mut context.clone()),
+            neurons: neuron_leaf.context(&mut context),
+        };
+        let at_output = self.through_channels(&features, gradient, &at)?;
+        let wants_input = is_tracked || before.iter().any(|leaf| !leaf.parameters().is_empty());
+        let at_features = layer.back(&features, at_output, wants_input, &at_layer)?;
+        drop(features);
+        let none = || variables.iter().map(|_| None).collect();
+        match at_features {
+            None => Ok((None, none())),
+            Some(dx) if before.is_empty() => Ok((is_tracked.then_some(dx), none())),
+            Some(gradient) => {
+                let (x, leaf) = match is_tracked {
+                    true => input.into_leaf().map(|leaf| (leaf.tensor.clone(), Some(leaf)))?,
+                    false => (input.unpack()?, None),
+                };
+                let again = || run_leaves(before, x, &mut self.context.clone());
+                let features = in_recompute(&self.name, again)?;
+                let mut store = backward_from(vec![(features, gradient)])?;
+                let in_graph = variables.iter().map(|v| store.remove(v).map(Gradient::from)).collect();
+                Ok((leaf.map_or(Ok(None), |leaf| leaf.gradient())?, in_graph))
+            }
+        }
+    }
+
+    /// The gradient at the output of the layer with weights, in the place of the incoming one.
+    fn through_channels(&self, features: &Tensor, gradient: Gradient, at: &At) -> Result<CpuStorage> {
+        let (layer_leaf, _, norm_leaf, norm) = self.sliced.middle().ok_or_else(lost)?;
+        let (neuron_leaf, _) = self.sliced.neurons().ok_or_else(lost)?;
+        let shape = gradient.shape().clone();
+        let dims = shape.dims();
+        let mut window = gradient.into_storage()?;
+        let statistics = at.norm.recorded_statistics()?;
+        let v0 = at.neurons.initial_state()?;
+        let mut sums = NormSums { dy: Vec::new(), dy_normalized: Vec::new() };
+        let mut checksums = self.checksums.iter();
+        for (range, blocks) in groups(&self.sliced, &window)? {
+            let twin = [slice_of(layer_leaf, &range)?.detached()];
+            let z = in_recompute(&self.name, || run_leaves(&twin, features.clone(), &mut at.layer.clone()))?;
+            let z_dims = z.dims().to_vec();
+            let z = storage::taken(z)?;
+            let then: Vec<Option<&u64>> = blocks.iter().map(|_| checksums.next()).collect();
+            let parts = storage::split(&mut window, dims, &blocks).ok_or_else(lost)?;
+            let back =
+                |((block, then), mut part): ((&Range<usize>, &Option<&u64>), storage::ChannelsMut<'_>)| {
+                    let dims = dims_of(dims, block);
+                    let (norm, neurons) = (slice_of(norm_leaf, block)?, slice_of(neuron_leaf, block)?);
+                    let (norm, neurons) = norm.window_norm().zip(neurons.window_neuron()).ok_or_else(lost)?;
+                    let statistics = statistics.for_channels(block);
+                    let v0 = states_of(v0.as_ref(), block)?;
+                    let inside = block.start - range.start..block.end - range.start;
+                    let z = storage::gather(&z, &z_dims, inside).ok_or_else(lost)?;
+                    let z = storage::into_tensor(z, dims.as_slice(), false);
+                    let n = norm.normalize(storage::owned(&z)?, &dims, &statistics)?;
+                    if let Some(then) = then {
+                        self.verify(**then, &n, &dims, neurons, v0.as_ref())?;
+                    }
+                    let dn = neurons.back(&n, part.read(), &dims, v0.as_ref())?;
+                    drop(n);
+                    let mut sums = norm.no_sums();
+                    norm.add_sums(&mut sums, &z, &dn, &statistics)?;
+                    let dz = norm.input_gradient(&z, dn, &statistics, &sums)?;
+                    match part.write(&dz) {
+                        true => Ok(sums),
+                        false => Err(lost()),
+                    }
+                };
+            let blocks = blocks.par_iter().zip(&then).zip(parts);
+            let of_blocks: Vec<NormSums> = blocks.map(back).collect::<Result<_>>()?;
+            for part in of_blocks {
+                sums.dy.extend(part.dy);
+                sums.dy_normalized.extend(part.dy_normalized);
+            }
+        }
+        add_norm_gradients(norm, &sums, &at.norm)?;
+        Ok(window)
+    }
+
+    /// Whether a block of channels fires as it did first.
+    fn verify(
+        &self,
+        then: u64,
+        n: &CpuStorage,
+        dims: &[usize],
+        neurons: &dyn WindowNeuron,
+        v0: Option<&Tensor>,
+    ) -> Result<()> {
+        let (spikes, _) = neurons.fire(storage::part(n, 0..storage::len(n)), dims, v0)?;
+        match then == checksum(&storage::into_tensor(spikes, dims, false))? {
+            true => Ok(()),
+            false => Err(Error::RecomputeDiffers {
+                segment: self.name.clone(),
+                what: "some of its channels fire in another way".into(),
+            }),
+        }
+    }
+}
