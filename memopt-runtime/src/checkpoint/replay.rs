@@ -40,7 +40,7 @@ where
     for (packed, tracked) in packed.into_iter().zip(tracked) {
         // What was kept goes as soon as it is unpacked.
         let unpack = || match tracked {
-            true => packed.into_leaf().map(|leaf| (leaf.tensor.clone(), Some(leaf))),
+            true => packed.into_leaf().map(|(x, leaf)| (x, Some(leaf))),
             false => packed.unpack().map(|x| (x, None)),
         };
         let (x, leaf) = in_recompute(&segment, unpack)?;
@@ -105,7 +105,7 @@ impl KeptInput {
     }
 
     /// The input as a leaf of a graph; what was kept goes.
-    pub(super) fn into_leaf(self) -> Result<Leaf> {
+    pub(super) fn into_leaf(self) -> Result<(Tensor, Leaf)> {
         in_recompute(&self.segment, || self.packed.into_leaf())
     }
 }

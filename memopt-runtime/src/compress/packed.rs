@@ -60,14 +60,15 @@ impl Packed {
         }
     }
 
-    /// The tensor as a new leaf of a graph. What was kept is freed.
-    pub(crate) fn into_leaf(self) -> Result<Leaf> {
+    /// The tensor as a new leaf of a graph, and what is left of it when the graph does not need its values. What was kept
+    /// is freed.
+    pub(crate) fn into_leaf(self) -> Result<(Tensor, Leaf)> {
         let elements = match &self.kept {
             Kept::Tensor(x) => storage::owned(&self.arrangement.in_memory_order(x)?)?,
             Kept::Encoded(_) => self.decoded()?,
         };
         let (leaf, caught) = leaf(elements, self.arrangement.compact_shape())?;
-        Ok(Leaf { tensor: self.arrangement.expand(&leaf)?, caught, arrangement: self.arrangement })
+        Ok((self.arrangement.expand(&leaf)?, Leaf { caught, arrangement: self.arrangement }))
     }
 
     /// The encoded form, if it is a `T`: how kernels that work on packed spikes get at them.
@@ -160,8 +161,6 @@ impl Packed {
 
 /// A packed tensor that was unpacked to be gone back to.
 pub(crate) struct Leaf {
-    /// The tensor, as it was.
-    pub(crate) tensor: Tensor,
     caught: Caught,
     arrangement: Arrangement,
 }

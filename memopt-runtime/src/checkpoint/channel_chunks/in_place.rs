@@ -196,7 +196,7 @@ impl Backward {
             Some(dx) if before.is_empty() => Ok((is_tracked.then_some(dx), none())),
             Some(gradient) => {
                 let (x, leaf) = match is_tracked {
-                    true => input.into_leaf().map(|leaf| (leaf.tensor.clone(), Some(leaf)))?,
+                    true => input.into_leaf().map(|(x, leaf)| (x, Some(leaf)))?,
                     false => (input.unpack()?, None),
                 };
                 let again = || run_leaves(before, x, &mut self.context.clone());
