@@ -21,9 +21,9 @@ pub(super) struct Geometry {
     pub from: [usize; 2],
     pub kernel: [usize; 2],
     pub to: [usize; 2],
-    stride: [usize; 2],
-    padding: [usize; 2],
-    dilation: [usize; 2],
+    pub stride: [usize; 2],
+    pub padding: [usize; 2],
+    pub dilation: [usize; 2],
 }
 
 /// One task of the weight gradient.
@@ -111,6 +111,14 @@ impl Geometry {
     /// Whether the unfolded image is the image itself.
     pub fn is_pointwise(&self) -> bool {
         self.kernel == [1, 1] && self.stride == [1, 1] && self.padding == [0, 0]
+    }
+
+    /// Whether the kernel is 3x3 and goes over every pixel, once for all channels, with no more than its own reach of padding.
+    pub fn is_plain_3x3(&self) -> bool {
+        self.kernel == [3, 3]
+            && self.groups == 1
+            && (self.stride, self.dilation) == ([1, 1], [1, 1])
+            && self.padding.iter().all(|&padding| padding <= 2)
     }
 
     /// Bands of output rows for which `channels` are unfolded at a time.
