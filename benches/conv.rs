@@ -32,6 +32,9 @@ struct Flags {
     /// Shares of ones, in percent.
     #[arg(long, value_delimiter = ',', default_values_t = [5, 10, 20])]
     percent: Vec<u32>,
+    /// The least times instead of the medians: for a machine with other load.
+    #[arg(long)]
+    least: bool,
     /// Whether to leave Candle out.
     #[arg(long)]
     alone: bool,
@@ -67,7 +70,10 @@ fn forward(conv: &Conv2d, x: &Tensor) -> Tensor {
 /// Only what comes back from the output's gradient is timed.
 fn backward(conv: &Conv2d, x: &Tensor, dy: &Tensor) -> f64 {
     let (y, dy) = (forward(conv, x), dy.copy().unwrap());
-    timed(|| backward_from(vec![(y, dy.into())]).unwrap())
+    let output = y.clone();
+    let ms = timed(|| backward_from(vec![(output, dy.into())]).unwrap());
+    drop(y);
+    ms
 }
 
 fn operations((inputs, outputs, size): (usize, usize, usize), flags: &Flags) -> Vec<Operation> {
@@ -103,9 +109,9 @@ fn operations((inputs, outputs, size): (usize, usize, usize), flags: &Flags) -> 
     operations
 }
 
-fn median(mut times: Vec<f64>) -> f64 {
+fn summary(mut times: Vec<f64>, least: bool) -> f64 {
     times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
+    times[if least { 0 } else { times.len() / 2 }]
 }
 
 /// The peer's times by name.
@@ -136,7 +142,9 @@ fn main() {
             }
         }
     }
-    let medians: Vec<Vec<f64>> = times.into_iter().map(|row| row.into_iter().map(median).collect()).collect();
+    let summary = |times| summary(times, flags.least);
+    let medians: Vec<Vec<f64>> =
+        times.into_iter().map(|row| row.into_iter().map(summary).collect()).collect();
 
     // The peer computes everything densely.
     let of_peer = |shape: (usize, usize, usize), column: &str| {
@@ -155,8 +163,7 @@ fn main() {
         table.add_row(std::iter::once(name(shape)).chain(cells));
     }
     let sum = |index: usize| medians.iter().map(|row| row[index]).sum::<f64>();
-    let peer_sum =
-        |column: &str| shapes.iter().map(|&shape| of_peer(shape, column)).sum::<Option<f64>>();
+    let peer_sum = |column: &str| shapes.iter().map(|&shape| of_peer(shape, column)).sum::<Option<f64>>();
     let sums = columns.iter().enumerate().map(|(index, column)| show(sum(index), peer_sum(column)));
     table.add_row(std::iter::once("sum".to_owned()).chain(sums));
     println!("{table}");

@@ -1,10 +1,10 @@
 //! The gradients of a convolution of a window.
 
+use super::buffers::{zeros, Pool};
 use super::direct;
 use super::dispatch::{are_ordinary, Dispatch, Purpose};
 use super::forward::together;
 use super::geometry::Geometry;
-use super::pool::Pool;
 use super::spikes::{self, SpikeMasks};
 use super::winograd::{self, Tiles, Weights};
 use crate::compress::kernels::{self, SimdLevel};
@@ -74,7 +74,7 @@ pub(super) fn input_gradient<E: Element>(
     let together = together(images, layer.tiles.as_ref().map(|(tiles, _)| tiles));
     let pool = Pool::default();
     if to > from {
-        let mut dx = vec![E::ZERO; images * to];
+        let mut dx: Vec<E> = zeros(images * to);
         let groups = dx.par_chunks_mut(to * together).zip(dy.par_chunks(from * together));
         groups.try_for_each(|(dx, dy)| {
             pool.with(|scratch: &mut Scratch<E::Real>| {

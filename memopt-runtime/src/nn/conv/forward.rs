@@ -1,9 +1,9 @@
 //! The convolution of a window.
 
+use super::buffers::Pool;
 use super::direct;
 use super::dispatch::{are_ordinary, ordinary_groups, Dispatch, Purpose};
 use super::geometry::Geometry;
-use super::pool::Pool;
 use super::spikes::{self, Blocks, SpikeMasks};
 use super::winograd::{self, Tiles, Weights};
 use crate::compress::kernels::{self, SimdLevel};

@@ -6,9 +6,9 @@ use std::ops::Range;
 /// Elements of the unfolded image that exist at a time, where one row of the output does not need more.
 const BAND: usize = 1 << 16;
 /// Output channels of one weight gradient product.
-const WEIGHT_ROWS: usize = 64;
+const WEIGHT_ROWS: usize = 512;
 /// Columns of one weight gradient product, about.
-const WEIGHT_COLUMNS: usize = 128;
+const WEIGHT_COLUMNS: usize = 72;
 
 /// Sizes of a convolution of one image `[C, H, W]`; nothing here depends on the number of images or time steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Convolutions.
 
 mod backward;
+mod buffers;
 mod cast;
 mod columns;
 mod config;
@@ -9,7 +10,6 @@ mod dispatch;
 mod forward;
 mod geometry;
 mod lanes;
-mod pool;
 mod simd;
 mod spikes;
 #[cfg(test)]
@@ -202,7 +202,7 @@ impl<const D: usize> Conv<D> {
         let weight = contiguous(&part, &weight)?;
         let bias = self.bias.as_ref().map(|bias| context.weight("bias", bias).into_parts());
 
-        let mut y = vec![E::ZERO; planes.len()];
+        let mut y = buffers::zeros(planes.len());
         let bias_values = bias.as_ref().map(|(bias, ..)| reals::<E>(&part, bias)).transpose()?;
         read_reals::<E, _>(&part, &weight, |weight| {
             read::<E, _>(&part, &x.values, |x| {

@@ -3,9 +3,9 @@
 use super::gather::{gather, taint};
 use super::{Cut, SpikeMasks, Walk, AREA, LANES};
 use crate::compress::kernels::SimdLevel;
+use crate::nn::conv::buffers::Pool;
 use crate::nn::conv::geometry::Geometry;
 use crate::nn::conv::lanes::{from_lanes, to_lanes, Span};
-use crate::nn::conv::pool::Pool;
 use crate::nn::element::{Element, Real};
 use rayon::prelude::*;
 

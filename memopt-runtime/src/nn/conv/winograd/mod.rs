@@ -19,6 +19,7 @@ mod input;
 mod output;
 mod weights;
 
+use super::buffers::grow;
 use super::geometry::Geometry;
 use super::lanes::{from_lanes, to_lanes, Span, LANES};
 use crate::compress::kernels::SimdLevel;
@@ -182,19 +183,15 @@ fn block<R: Real>(
     let Tiles { inputs, outputs, .. } = *tiles;
     let from = Layout::new(count, inputs);
     let to = Layout::new(count, OUTPUTS.min(outputs));
-    if scratch.tiles.len() < from.len() {
-        scratch.tiles.resize(from.len(), R::ZERO);
-    }
-    if scratch.products.len() < to.len() {
-        scratch.products.resize(to.len(), R::ZERO);
-    }
+    grow(&mut scratch.tiles, from.len());
+    grow(&mut scratch.products, to.len());
     let plane = tiles.input_plane();
     for channel in (0..inputs).step_by(LANES) {
         for segment in segments {
             let rows = input::rows(tiles, &segment.rows);
             let (width, lanes) = (tiles.from[1], LANES.min(inputs - channel));
             let span = Span { lanes, plane, start: rows.start * width, len: rows.len() * width };
-            scratch.pixels.resize((span.len * LANES).max(scratch.pixels.len()), R::ZERO);
+            grow(&mut scratch.pixels, span.len * LANES);
             to_lanes(level, &x[(segment.image * inputs + channel) * plane..], span, &mut scratch.pixels);
             let to = &mut scratch.tiles[segment.first * from.row + channel..];
             input::transform(level, tiles, &segment.rows, &scratch.pixels, to, from);
@@ -225,7 +222,7 @@ fn block<R: Real>(
                 let rows = output::rows(tiles, &segment.rows);
                 let width = tiles.to[1];
                 let span = Span { lanes, plane, start: rows.start * width, len: rows.len() * width };
-                scratch.pixels.resize((span.len * LANES).max(scratch.pixels.len()), R::ZERO);
+                grow(&mut scratch.pixels, span.len * LANES);
                 let from = &scratch.products[segment.first * to.row + channel - first..];
                 output::transform(level, tiles, &segment.rows, from, to, &mut scratch.pixels);
                 let y = &mut y[segment.image * stride + channel * plane..];

@@ -2,6 +2,7 @@
 
 use super::{Tiles, LANES, PRODUCTS};
 use crate::compress::kernels::SimdLevel;
+use crate::nn::conv::buffers::zeros;
 use crate::nn::conv::simd::for_each_level;
 use crate::nn::element::Real;
 use crate::nn::product::Matrix;
@@ -25,7 +26,7 @@ impl<R: Real> Weights<R> {
             true => (tiles.inputs, tiles.outputs, padded, tiles.inputs),
         };
         let plane = height * row;
-        let mut values = vec![R::ZERO; PRODUCTS * plane];
+        let mut values: Vec<R> = zeros(PRODUCTS * plane);
         let mut planes: Vec<_> = values.chunks_exact_mut(plane).map(|plane| plane.chunks_mut(row)).collect();
         let tasks: Vec<Vec<&mut [R]>> =
             (0..rows).map(|_| planes.iter_mut().filter_map(Iterator::next).collect()).collect();
