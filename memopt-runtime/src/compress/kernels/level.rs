@@ -5,6 +5,9 @@ use std::sync::OnceLock;
 /// A set of vector instructions, from the least to the most capable.
 ///
 /// Every kernel takes one. Asking for a level that the machine lacks gives the best one that it has.
+///
+/// The environment variable `MEMOPT_SIMD`, `portable`, `avx2` or `avx512`, makes [`SimdLevel::detected`] no better than
+/// that; it is read once. Results are the same bits under each, so this is for tests and measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SimdLevel {
     /// What the target guarantees: no detection at run time.
@@ -18,10 +21,13 @@ pub enum SimdLevel {
 impl SimdLevel {
     const ALL: [Self; 3] = [Self::Portable, Self::Avx2, Self::Avx512];
 
-    /// The best level of this machine; detected once.
+    /// The best level of this machine, or what `MEMOPT_SIMD` limits it to; detected once.
     pub fn detected() -> Self {
         static DETECTED: OnceLock<SimdLevel> = OnceLock::new();
-        *DETECTED.get_or_init(detect)
+        *DETECTED.get_or_init(|| match limit(std::env::var(VARIABLE).ok().as_deref()) {
+            Some(limit) => detect().min(limit),
+            None => detect(),
+        })
     }
 
     /// All levels that this machine can run, [`SimdLevel::Portable`] first.
@@ -35,8 +41,24 @@ impl SimdLevel {
     }
 
     /// This level, or the best one of this machine if it lacks this one. Every dispatch to a vector unit relies on it.
-    pub(super) fn clamped(self) -> Self {
+    pub(crate) fn clamped(self) -> Self {
         self.min(Self::detected())
+    }
+}
+
+/// Limits the level, for tests.
+const VARIABLE: &str = "MEMOPT_SIMD";
+
+/// The level that a value of [`VARIABLE`] names; others are reported and ignored.
+fn limit(value: Option<&str>) -> Option<SimdLevel> {
+    match value? {
+        "portable" => Some(SimdLevel::Portable),
+        "avx2" => Some(SimdLevel::Avx2),
+        "avx512" => Some(SimdLevel::Avx512),
+        other => {
+            tracing::warn!("{VARIABLE} is `{other}`; `portable`, `avx2` or `avx512` expected");
+            None
+        }
     }
 }
 
@@ -60,4 +82,18 @@ fn detect() -> SimdLevel {
 #[cfg(not(target_arch = "x86_64"))]
 fn detect() -> SimdLevel {
     SimdLevel::Portable
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_a_known_name() {
+        assert_eq!(limit(None), None);
+        assert_eq!(limit(Some("portable")), Some(SimdLevel::Portable));
+        assert_eq!(limit(Some("avx2")), Some(SimdLevel::Avx2));
+        assert_eq!(limit(Some("avx512")), Some(SimdLevel::Avx512));
+        assert_eq!(limit(Some("AVX")), None);
+    }
 }

@@ -33,9 +33,9 @@ pub unsafe fn written<T>(length: usize, write: impl FnOnce(&mut [MaybeUninit<T>]
     Some(vector)
 }
 
-/// Asks for huge pages behind a large slice. A hint: errors are ignored.
+/// Asks for huge pages behind a large slice, which should not have been written yet. A hint: errors are ignored.
 #[cfg(target_os = "linux")]
-fn advise_huge_pages<T>(slice: &mut [MaybeUninit<T>]) {
+pub(crate) fn advise_huge_pages<T>(slice: &mut [T]) {
     let bytes = size_of_val(slice);
     if bytes < HUGE_PAGES_BYTES {
         return;
@@ -51,4 +51,4 @@ fn advise_huge_pages<T>(slice: &mut [MaybeUninit<T>]) {
 
 /// Only Linux has this advice.
 #[cfg(not(target_os = "linux"))]
-fn advise_huge_pages<T>(_slice: &mut [MaybeUninit<T>]) {}
+pub(crate) fn advise_huge_pages<T>(_slice: &mut [T]) {}

@@ -6,9 +6,9 @@ use std::ops::Range;
 /// Elements of the unfolded image that exist at a time, where one row of the output does not need more.
 const BAND: usize = 1 << 16;
 /// Output channels of one weight gradient product.
-const WEIGHT_ROWS: usize = 64;
+const WEIGHT_ROWS: usize = 512;
 /// Columns of one weight gradient product, about.
-const WEIGHT_COLUMNS: usize = 128;
+const WEIGHT_COLUMNS: usize = 72;
 
 /// Sizes of a convolution of one image `[C, H, W]`; nothing here depends on the number of images or time steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,9 +21,9 @@ pub(super) struct Geometry {
     pub from: [usize; 2],
     pub kernel: [usize; 2],
     pub to: [usize; 2],
-    stride: [usize; 2],
-    padding: [usize; 2],
-    dilation: [usize; 2],
+    pub stride: [usize; 2],
+    pub padding: [usize; 2],
+    pub dilation: [usize; 2],
 }
 
 /// One task of the weight gradient.
@@ -111,6 +111,14 @@ impl Geometry {
     /// Whether the unfolded image is the image itself.
     pub fn is_pointwise(&self) -> bool {
         self.kernel == [1, 1] && self.stride == [1, 1] && self.padding == [0, 0]
+    }
+
+    /// Whether the kernel is 3x3 and goes over every pixel, once for all channels, with no more than its own reach of padding.
+    pub fn is_plain_3x3(&self) -> bool {
+        self.kernel == [3, 3]
+            && self.groups == 1
+            && (self.stride, self.dilation) == ([1, 1], [1, 1])
+            && self.padding.iter().all(|&padding| padding <= 2)
     }
 
     /// Bands of output rows for which `channels` are unfolded at a time.

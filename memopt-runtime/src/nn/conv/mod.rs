@@ -1,9 +1,20 @@
 //! Convolutions.
 
+mod backward;
+mod buffers;
+mod cast;
 mod columns;
 mod config;
+mod direct;
+mod dispatch;
+mod forward;
 mod geometry;
-mod kernels;
+mod lanes;
+mod simd;
+mod spikes;
+#[cfg(test)]
+mod tests;
+mod winograd;
 
 pub(crate) use config::DEFAULT_INIT;
 pub use config::{Conv1dConfig, Conv2dConfig, ConvConfig, Sizes};
@@ -14,6 +25,7 @@ use super::input::{contiguous, read, read_reals, reals, same_dtype, take, wrong,
 use super::product::OUTPUT_GROUP;
 use super::reduce::{accumulate, add_bias_gradient, Planes};
 use crate::autograd::Gradient;
+use crate::compress::kernels::{self, SimdLevel};
 use crate::module::{rows, ChannelLayer, Checkpointable, Context, Part, Signal, WeightGradient};
 use crate::parameters::{Parameters, Visitor};
 use crate::Result;
@@ -177,7 +189,7 @@ impl<const D: usize> Checkpointable for Conv<D> {
 }
 
 impl<const D: usize> Conv<D> {
-    fn run<E: Element>(
+    fn run<E: Element + kernels::Element>(
         &self,
         x: Input,
         context: &Context,
@@ -190,11 +202,11 @@ impl<const D: usize> Conv<D> {
         let weight = contiguous(&part, &weight)?;
         let bias = self.bias.as_ref().map(|bias| context.weight("bias", bias).into_parts());
 
-        let mut y = vec![E::ZERO; planes.len()];
+        let mut y = buffers::zeros(planes.len());
         let bias_values = bias.as_ref().map(|(bias, ..)| reals::<E>(&part, bias)).transpose()?;
         read_reals::<E, _>(&part, &weight, |weight| {
             read::<E, _>(&part, &x.values, |x| {
-                kernels::forward(&geometry, x, weight, bias_values.as_deref(), &mut y)
+                forward::forward(SimdLevel::detected(), &geometry, x, weight, bias_values.as_deref(), &mut y)
             })
         })?;
 
@@ -224,7 +236,7 @@ struct Back {
 
 impl Back {
     /// The gradients of the input, the weight and, if there is one, the bias.
-    fn run<E: Element>(
+    fn run<E: Element + kernels::Element>(
         &self,
         x: Option<&Tensor>,
         wants_input: bool,
@@ -240,12 +252,14 @@ impl Back {
         }
         if let Some(x) = x {
             answers[1] = accumulate::<E>(&self.weight_gradient, |to| {
-                read::<E, _>(&self.part, x, |x| kernels::add_weight_gradient(&self.geometry, x, &dy, to))
+                read::<E, _>(&self.part, x, |x| {
+                    backward::add_weight_gradient(SimdLevel::detected(), &self.geometry, x, &dy, to)
+                })
             })?;
         }
         if wants_input {
             let dx = read_reals::<E, _>(&self.part, &self.weight, |w| {
-                kernels::input_gradient(&self.geometry, w, dy)
+                backward::input_gradient(SimdLevel::detected(), &self.geometry, w, dy)
             })?;
             answers[0] = gradient(dx, input_shape);
         }

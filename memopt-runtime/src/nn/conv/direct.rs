@@ -1,4 +1,4 @@
-//! A convolution and its gradients, one image at a time.
+//! A convolution and its gradients as products of the unfolded image, one image at a time: for all sizes and values.
 
 use super::columns::{fold, unfold};
 use super::geometry::Geometry;
@@ -22,29 +22,14 @@ impl<R> Scratch<R> {
     }
 }
 
-/// `y`: the convolution of every image of `x`, plus the bias.
-pub(super) fn forward<E: Element>(
-    geometry: &Geometry,
-    x: &[E],
-    weight: &[E::Real],
-    bias: Option<&[E::Real]>,
-    y: &mut [E],
-) -> Result<()> {
-    y.par_chunks_mut(geometry.output_image()).zip(x.par_chunks(geometry.input_image())).try_for_each_init(
-        || (Vec::new(), Vec::new(), Vec::new()),
-        |(image, output, columns), (y, x)| {
-            let x = E::reals(x, image);
-            E::fill(y, output, |y| forward_image(geometry, x, weight, bias, y, columns))
-        },
-    )
-}
-
-fn forward_image<R: Real>(
+/// The convolution of one image, plus the bias. Only the groups of output channels for which `wanted` is true are written.
+pub(super) fn forward_image<R: Real>(
     geometry: &Geometry,
     x: &[R],
     weight: &[R],
     bias: Option<&[R]>,
     y: &mut [R],
+    wanted: impl Fn(usize) -> bool,
     scratch: &mut Vec<R>,
 ) -> Result<()> {
     let (inputs, outputs, plane, width) =
@@ -56,14 +41,19 @@ fn forward_image<R: Real>(
             let columns = unfold(geometry, x, channels, rows.clone(), scratch);
             for first in (0..outputs).step_by(OUTPUT_GROUP) {
                 let (m, output) = (OUTPUT_GROUP.min(outputs - first), group * outputs + first);
+                if !wanted(output / OUTPUT_GROUP) {
+                    continue;
+                }
                 let weight = Matrix { values: &weight[output * k..], row: k, column: 1 };
                 let to = &mut y[output * plane + rows.start * width..];
                 multiply((m, rows.len() * width, k), (to, plane), false, weight, columns)?;
             }
         }
     }
-    for (y, &bias) in y.chunks_exact_mut(plane).zip(bias.unwrap_or_default()) {
-        y.iter_mut().for_each(|y| *y += bias);
+    for (output, (y, &bias)) in y.chunks_exact_mut(plane).zip(bias.unwrap_or_default()).enumerate() {
+        if wanted(output / OUTPUT_GROUP) {
+            y.iter_mut().for_each(|y| *y += bias);
+        }
     }
     Ok(())
 }
@@ -109,44 +99,8 @@ pub(super) fn add_weight_gradient<E: Element>(
     })
 }
 
-/// The gradient of the input, in `dy`'s own buffer where an input image is not larger than an output image.
-pub(super) fn input_gradient<E: Element>(
-    geometry: &Geometry,
-    weight: &[E::Real],
-    mut dy: Vec<E>,
-) -> Result<Vec<E>> {
-    let (from, to) = (geometry.output_image(), geometry.input_image());
-    if to > from {
-        let mut dx = vec![E::ZERO; dy.len() / from * to];
-        dx.par_chunks_mut(to).zip(dy.par_chunks(from)).try_for_each_init(
-            Scratch::new,
-            |Scratch { image, gradient, columns, .. }, (dx, dy)| {
-                let dy = E::reals(dy, gradient);
-                E::fill(dx, image, |dx| input_gradient_image(geometry, weight, dy, dx, columns))
-            },
-        )?;
-        return Ok(dx);
-    }
-    dy.par_chunks_mut(from).try_for_each_init(
-        Scratch::new,
-        |Scratch { image, gradient, columns, .. }, slot| {
-            gradient.clear();
-            gradient.extend(slot.iter().map(|value| value.load()));
-            E::fill(&mut slot[..to], image, |dx| {
-                input_gradient_image(geometry, weight, gradient, dx, columns)
-            })
-        },
-    )?;
-    if to < from {
-        let images = dy.len() / from;
-        (1..images).for_each(|image| dy.copy_within(image * from..image * from + to, image * to));
-        dy.truncate(images * to);
-        dy.shrink_to_fit();
-    }
-    Ok(dy)
-}
-
-fn input_gradient_image<R: Real>(
+/// The gradient of the input of one image.
+pub(super) fn input_gradient_image<R: Real>(
     geometry: &Geometry,
     weight: &[R],
     dy: &[R],

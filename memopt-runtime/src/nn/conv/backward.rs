@@ -1,0 +1,138 @@
+//! The gradients of a convolution of a window.
+
+use super::buffers::{zeros, Pool};
+use super::direct;
+use super::dispatch::{are_ordinary, Dispatch, Purpose};
+use super::forward::together;
+use super::geometry::Geometry;
+use super::spikes::{self, SpikeMasks};
+use super::winograd::{self, Tiles, Weights};
+use crate::compress::kernels::{self, SimdLevel};
+use crate::nn::element::{Element, Real};
+use crate::Result;
+use rayon::prelude::*;
+
+/// Adds the gradient of the weight to `to`, the last image first.
+pub(super) fn add_weight_gradient<E: Element + kernels::Element>(
+    level: SimdLevel,
+    geometry: &Geometry,
+    x: &[E],
+    dy: &[E],
+    to: &mut [E::Real],
+) -> Result<()> {
+    let dispatch = Dispatch::new(geometry);
+    if !dispatch.spikes {
+        return direct::add_weight_gradient(geometry, x, dy, to);
+    }
+    let (input, output) = (geometry.input_image(), geometry.output_image());
+    for round in dispatch.rounds(geometry, x.len() / input).rev() {
+        let x = &x[round.start * input..round.end * input];
+        let dy = &dy[round.start * output..round.end * output];
+        let images = dispatch.spikes_of(level, geometry, x, Purpose::WeightGradient);
+        let mut end = images.len();
+        for run in images.chunk_by(|a, b| a.is_some() == b.is_some()).rev() {
+            let start = end - run.len();
+            let dy = &dy[start * output..end * output];
+            let spikes: Vec<&SpikeMasks> = run.iter().flatten().collect();
+            match spikes.is_empty() {
+                false => spikes::add_weight_gradient(level, geometry, &spikes, dy, to),
+                true => direct::add_weight_gradient(geometry, &x[start * input..end * input], dy, to)?,
+            }
+            end = start;
+        }
+    }
+    Ok(())
+}
+
+/// Buffers of a thread.
+struct Scratch<R> {
+    image: Vec<R>,
+    gradient: Vec<R>,
+    columns: Vec<R>,
+    tiles: winograd::Scratch<R>,
+}
+
+impl<R> Default for Scratch<R> {
+    fn default() -> Self {
+        let tiles = winograd::Scratch::default();
+        Scratch { image: Vec::new(), gradient: Vec::new(), columns: Vec::new(), tiles }
+    }
+}
+
+/// The gradient of the input, in `dy`'s own buffer where an input image is not larger than an output image.
+pub(super) fn input_gradient<E: Element>(
+    level: SimdLevel,
+    geometry: &Geometry,
+    weight: &[E::Real],
+    mut dy: Vec<E>,
+) -> Result<Vec<E>> {
+    let (from, to) = (geometry.output_image(), geometry.input_image());
+    let images = dy.len() / from;
+    let tiles = Dispatch::new(geometry).backward.filter(|_| images > 0 && are_ordinary(weight));
+    let tiles = tiles.map(|tiles| (tiles, Weights::new(level, &tiles, weight)));
+    let layer = Layer { level, geometry, weight, tiles };
+    let together = together(images, layer.tiles.as_ref().map(|(tiles, _)| tiles));
+    let pool = Pool::default();
+    if to > from {
+        let mut dx: Vec<E> = zeros(images * to);
+        let groups = dx.par_chunks_mut(to * together).zip(dy.par_chunks(from * together));
+        groups.try_for_each(|(dx, dy)| {
+            pool.with(|scratch: &mut Scratch<E::Real>| {
+                let Scratch { image, gradient, columns, tiles } = scratch;
+                let dy = E::reals(dy, gradient);
+                E::fill(dx, image, |dx| layer.run(dy, (dx, to), columns, tiles))
+            })
+        })?;
+        return Ok(dx);
+    }
+    dy.par_chunks_mut(from * together).try_for_each(|slots| {
+        pool.with(|scratch: &mut Scratch<E::Real>| {
+            let Scratch { image, gradient, columns, tiles } = scratch;
+            gradient.clear();
+            gradient.extend(slots.iter().map(|value| value.load()));
+            E::fill(slots, image, |dx| layer.run(gradient, (dx, from), columns, tiles))
+        })
+    })?;
+    if to < from {
+        (1..images).for_each(|image| dy.copy_within(image * from..image * from + to, image * to));
+        dy.truncate(images * to);
+        dy.shrink_to_fit();
+    }
+    Ok(dy)
+}
+
+/// The weights, in the forms that are needed.
+struct Layer<'a, R> {
+    level: SimdLevel,
+    geometry: &'a Geometry,
+    weight: &'a [R],
+    tiles: Option<(Tiles, Weights<R>)>,
+}
+
+impl<R: Real> Layer<'_, R> {
+    /// The gradient of some images; that of image `i` begins at `i * stride` of `dx`.
+    fn run(
+        &self,
+        dy: &[R],
+        (dx, stride): (&mut [R], usize),
+        columns: &mut Vec<R>,
+        scratch: &mut winograd::Scratch<R>,
+    ) -> Result<()> {
+        let (from, to) = (self.geometry.output_image(), self.geometry.input_image());
+        let mut of_tiles = Vec::new();
+        for (index, dy) in dy.chunks_exact(from).enumerate() {
+            if self.tiles.is_some() && are_ordinary(dy) {
+                of_tiles.push(index);
+                continue;
+            }
+            let dx = &mut dx[index * stride..][..to];
+            direct::input_gradient_image(self.geometry, self.weight, dy, dx, columns)?;
+        }
+        match &self.tiles {
+            Some((tiles, weights)) => {
+                winograd::convolve(self.level, tiles, weights, None, dy, (dx, stride), &of_tiles, scratch)
+            }
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Which kernel computes what.
+//!
+//! The choice is a function of the sizes of one image and the number of its channels, of one image's values, and of the
+//! weights of one group of output channels: never of the number of images, which other channels are computed, or the
+//! machine. So every plan chooses the same.
+//!
+//! | | [`spikes`](super::spikes) | [`winograd`](super::winograd) | [`direct`](super::direct) |
+//! |---|---|---|---|
+//! | output | few ones, the rest zero | ordinary values | everything else |
+//! | gradient of the weight | few ones, the rest zero | | everything else |
+//! | gradient of the input | | ordinary values | everything else |
+//!
+//! The first two are for kernels of 3x3 with stride and dilation 1 and one group, and at least [`CHANNELS`] channels.
+//! Ordinary values are less than 2^48: others (NaN and infinity among them) would spoil neighbouring outputs in a tile.
+
+use super::geometry::Geometry;
+use super::spikes::SpikeMasks;
+use super::winograd::Tiles;
+use crate::compress::kernels::{self, SimdLevel};
+use crate::nn::element::{Element, Real};
+use crate::nn::product::OUTPUT_GROUP;
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// Channels from which the transforms of tiles, and rows of lanes, cost less than they save.
+const CHANNELS: usize = 16;
+/// An output is computed from spikes if there are at most this many ones among 100 pixels: with more, tiles are faster.
+const OUTPUT_PERCENT: usize = 22;
+/// The same for the gradient of the weight, which has no tiles.
+const WEIGHT_PERCENT: usize = 40;
+/// Bytes of the masks that exist at a time, about.
+const MASKS: usize = 4 << 20;
+
+/// The kernels that a layer's sizes allow.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Dispatch {
+    pub forward: Option<Tiles>,
+    pub backward: Option<Tiles>,
+    pub spikes: bool,
+}
+
+/// What is done with an image of spikes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Output,
+    WeightGradient,
+}
+
+impl Dispatch {
+    pub fn new(geometry: &Geometry) -> Self {
+        let tiles =
+            |tiles: Option<Tiles>| tiles.filter(|tiles| tiles.inputs >= CHANNELS && tiles.is_narrow());
+        Dispatch {
+            forward: tiles(Tiles::forward(geometry)),
+            // All output channels are present here.
+            backward: tiles(Tiles::backward(geometry)).filter(|tiles| tiles.outputs >= CHANNELS),
+            spikes: geometry.is_plain_3x3() && geometry.inputs >= CHANNELS,
+        }
+    }
+
+    /// Images whose masks exist at a time.
+    pub fn rounds(
+        &self,
+        geometry: &Geometry,
+        images: usize,
+    ) -> impl DoubleEndedIterator<Item = Range<usize>> {
+        let masks =
+            geometry.inputs * geometry.from[0] * SpikeMasks::words_of(geometry.from[1]) * size_of::<u64>();
+        let step = if self.spikes { (MASKS / masks).max(1) } else { images.max(1) };
+        (0..images.div_ceil(step)).map(move |round| round * step..((round + 1) * step).min(images))
+    }
+
+    /// For each image, where its spikes are, if it is to be computed from them.
+    pub fn spikes_of<E: Element + kernels::Element>(
+        &self,
+        level: SimdLevel,
+        geometry: &Geometry,
+        x: &[E],
+        purpose: Purpose,
+    ) -> Vec<Option<SpikeMasks>> {
+        let percent = match purpose {
+            Purpose::Output => OUTPUT_PERCENT,
+            Purpose::WeightGradient => WEIGHT_PERCENT,
+        };
+        let few = |masks: &SpikeMasks| masks.ones() * 100 <= geometry.input_image() * percent;
+        let of = |x| SpikeMasks::from_floats(level, x, geometry.from[1]).filter(few);
+        x.par_chunks_exact(geometry.input_image()).map(|x| if self.spikes { of(x) } else { None }).collect()
+    }
+}
+
+/// Whether all values are ordinary.
+pub(super) fn are_ordinary<R: Real>(values: &[R]) -> bool {
+    let limit = R::from_f64((1u64 << 48) as f64);
+    let below = R::ZERO - limit;
+    values.chunks(1024).all(|values| values.iter().fold(true, |all, &v| all & (v < limit) & (v > below)))
+}
+
+/// For each group of output channels, whether all its weights are ordinary.
+pub(super) fn ordinary_groups<R: Real>(geometry: &Geometry, weight: &[R]) -> Vec<bool> {
+    let group = OUTPUT_GROUP * geometry.inputs * geometry.area();
+    weight.par_chunks(group).map(are_ordinary).collect()
+}

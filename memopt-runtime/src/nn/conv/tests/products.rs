@@ -1,0 +1,52 @@
+//! What tiles rely on: an element of a product does not depend on the other rows and columns.
+
+use super::Random;
+use crate::nn::product::{multiply, Matrix};
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// As `winograd` calls it: at most 512 deep, at least 32 rows (a multiple of 16) and 16 columns (also), `a` by rows and
+    /// `b` by columns or by rows.
+    #[test]
+    fn an_element_of_a_product_is_the_same_in_any_part(
+        (m, n, k) in (2..12usize, 1..10usize, 3..513usize),
+        (rows, columns) in (any::<[bool; 12]>(), any::<[bool; 10]>()),
+        by_rows in any::<bool>(),
+        accumulate in any::<bool>(),
+        seed in any::<u64>(),
+    ) {
+        let (m, n) = (16 * m, 16 * n);
+        let mut random = Random(seed);
+        let mut values = |len: usize| (0..len).map(|_| random.normal()).collect::<Vec<f32>>();
+        let (a, b, before) = (values(m * k), values(n * k), values(m * n));
+        let (row, column) = if by_rows { (n, 1) } else { (1, k) };
+        let product = |rows: std::ops::Range<usize>, columns: std::ops::Range<usize>, to: &mut [f32]| {
+            let a = Matrix { values: &a[rows.start * k..], row: k, column: 1 };
+            let b = Matrix { values: &b[columns.start * column..], row, column };
+            let to = (&mut to[rows.start * n + columns.start..], n);
+            multiply((rows.len(), columns.len(), k), to, accumulate, a, b).unwrap();
+        };
+        let mut whole = before.clone();
+        product(0..m, 0..n, &mut whole);
+        // Borders wherever the flags say so, but no part of fewer than 32 rows.
+        let borders = |len: usize, flags: &[bool], least: usize| {
+            let mut borders = vec![0];
+            for border in (16..len).step_by(16) {
+                if flags[border / 16] && border - borders[borders.len() - 1] >= least && len - border >= least {
+                    borders.push(border);
+                }
+            }
+            borders.push(len);
+            borders
+        };
+        let mut parts = before.clone();
+        for rows in borders(m, &rows, 32).windows(2) {
+            for columns in borders(n, &columns, 16).windows(2) {
+                product(rows[0]..rows[1], columns[0]..columns[1], &mut parts);
+            }
+        }
+        prop_assert_eq!(super::bits(&whole), super::bits(&parts));
+    }
+}

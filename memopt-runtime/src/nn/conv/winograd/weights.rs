@@ -1,0 +1,85 @@
+//! Kernels, transformed: `G g G^T`.
+
+use super::{Tiles, LANES, PRODUCTS};
+use crate::compress::kernels::SimdLevel;
+use crate::nn::conv::buffers::zeros;
+use crate::nn::conv::simd::for_each_level;
+use crate::nn::element::Real;
+use crate::nn::product::Matrix;
+use rayon::prelude::*;
+
+/// The kernels of a layer, transformed: 16 matrices, a row for each of the layer's output channels, a column for each of
+/// its input channels. What the products see as output channels is padded with zeros to a multiple of 16.
+pub(in crate::nn::conv) struct Weights<R> {
+    values: Vec<R>,
+    row: usize,
+    plane: usize,
+    backward: bool,
+}
+
+impl<R: Real> Weights<R> {
+    /// Those of a weight `[outputs, inputs, 3, 3]`.
+    pub fn new(level: SimdLevel, tiles: &Tiles, weight: &[R]) -> Self {
+        let padded = tiles.outputs.next_multiple_of(16);
+        let (rows, columns, row, height) = match tiles.backward {
+            false => (tiles.outputs, tiles.inputs, tiles.inputs, padded),
+            true => (tiles.inputs, tiles.outputs, padded, tiles.inputs),
+        };
+        let plane = height * row;
+        let mut values: Vec<R> = zeros(PRODUCTS * plane);
+        let mut planes: Vec<_> = values.chunks_exact_mut(plane).map(|plane| plane.chunks_mut(row)).collect();
+        let tasks: Vec<Vec<&mut [R]>> =
+            (0..rows).map(|_| planes.iter_mut().filter_map(Iterator::next).collect()).collect();
+        tasks
+            .into_par_iter()
+            .zip(weight.par_chunks(columns * 9))
+            .with_min_len(4)
+            .for_each(|(mut to, weight)| transform(level, weight, tiles.backward, &mut to));
+        Weights { values, row, plane, backward: tiles.backward }
+    }
+
+    /// The matrix of a product from an input channel and an output channel on: input channels by output channels.
+    pub fn matrix(&self, product: usize, input: usize, output: usize) -> Matrix<'_, R> {
+        let (row, column) = if self.backward { (self.row, 1) } else { (1, self.row) };
+        Matrix { values: &self.values[product * self.plane + input * row + output * column..], row, column }
+    }
+}
+
+for_each_level! {
+    /// The kernels of one row; `flipped` if they are to be turned by half a turn.
+    fn transform(weight: &[R], flipped: bool, to: &mut [&mut [R]]) = loops
+}
+
+#[inline(always)]
+fn loops<R: Real>(weight: &[R], flipped: bool, to: &mut [&mut [R]]) {
+    let half = R::from_f64(0.5);
+    for (block, kernels) in weight.chunks(LANES * 9).enumerate() {
+        let lanes = kernels.len() / 9;
+        let mut taps = [[R::ZERO; LANES]; 9];
+        for (lane, kernel) in kernels.as_chunks::<9>().0.iter().enumerate() {
+            for (tap, value) in taps.iter_mut().zip(kernel) {
+                tap[lane] = *value;
+            }
+        }
+        if flipped {
+            taps.reverse();
+        }
+        let mut result = [[R::ZERO; LANES]; PRODUCTS];
+        for lane in 0..LANES {
+            let column = |a: R, b: R, c: R| [a, half * ((a + c) + b), half * ((a + c) - b), c];
+            let tap = |index: usize| taps[index][lane];
+            let left = column(tap(0), tap(3), tap(6));
+            let middle = column(tap(1), tap(4), tap(7));
+            let right = column(tap(2), tap(5), tap(8));
+            for i in 0..4 {
+                let row = column(left[i], middle[i], right[i]);
+                for j in 0..4 {
+                    result[4 * i + j][lane] = row[j];
+                }
+            }
+        }
+        for (to, result) in to.iter_mut().zip(&result) {
+            to[block * LANES..][..lanes].copy_from_slice(&result[..lanes]);
+        }
+    }
+}
