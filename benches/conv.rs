@@ -5,10 +5,10 @@
 //! `{"name": "conv3x3 64->128 48x48 b40 forward", "ms": 88.0}`, and the same for `dx` and `dw`.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use candle_core::{DType, Device, Tensor, Var};
+use candle_core::{CpuStorage, DType, Device, Tensor, Var};
 use clap::Parser;
 use comfy_table::presets::ASCII_MARKDOWN;
-use memopt::autograd::backward_from;
+use memopt::autograd::{backward_from, Gradient};
 use memopt::module::{Checkpointable, Context, Session};
 use memopt::nn::{init, Conv2d, Conv2dConfig};
 use memopt::parameters::Parameters;
@@ -29,6 +29,9 @@ struct Flags {
     /// Only the shapes whose name contains this.
     #[arg(long, default_value = "")]
     shape: String,
+    /// Only the operation of this name.
+    #[arg(long)]
+    only: Option<String>,
     /// Shares of ones, in percent.
     #[arg(long, value_delimiter = ',', default_values_t = [5, 10, 20])]
     percent: Vec<u32>,
@@ -69,9 +72,11 @@ fn forward(conv: &Conv2d, x: &Tensor) -> Tensor {
 
 /// Only what comes back from the output's gradient is timed.
 fn backward(conv: &Conv2d, x: &Tensor, dy: &Tensor) -> f64 {
-    let (y, dy) = (forward(conv, x), dy.copy().unwrap());
-    let output = y.clone();
-    let ms = timed(|| backward_from(vec![(output, dy.into())]).unwrap());
+    let y = forward(conv, x);
+    // Owned, as from a layer behind this one.
+    let storage = CpuStorage::F32(dy.flatten_all().unwrap().to_vec1().unwrap());
+    let (output, dy) = (y.clone(), Gradient::new(storage, dy.shape()));
+    let ms = timed(|| backward_from(vec![(output, dy)]).unwrap());
     drop(y);
     ms
 }
@@ -106,6 +111,7 @@ fn operations((inputs, outputs, size): (usize, usize, usize), flags: &Flags) -> 
             Box::new(move || timed(|| x.conv2d(&weight, 1, 1, 1, 1).unwrap())),
         ));
     }
+    operations.retain(|(name, _)| flags.only.as_ref().is_none_or(|only| only == name));
     operations
 }
 
@@ -168,6 +174,9 @@ fn main() {
     table.add_row(std::iter::once("sum".to_owned()).chain(sums));
     println!("{table}");
 
+    if flags.only.is_some() {
+        return;
+    }
     // A step: forward, gradient of the input, gradient of the weight.
     let peer_step = || Some(peer_sum("forward")? + peer_sum("dx")? + peer_sum("dw")?);
     let column = |name: String| columns.iter().position(|column| *column == name).map_or(f64::NAN, sum);

@@ -8,7 +8,7 @@ const BAND: usize = 1 << 16;
 /// Output channels of one weight gradient product.
 const WEIGHT_ROWS: usize = 512;
 /// Columns of one weight gradient product, about.
-const WEIGHT_COLUMNS: usize = 72;
+const WEIGHT_COLUMNS: usize = 144;
 
 /// Sizes of a convolution of one image `[C, H, W]`; nothing here depends on the number of images or time steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
