@@ -35,7 +35,7 @@ impl SimdLevel {
     }
 
     /// This level, or the best one of this machine if it lacks this one. Every dispatch to a vector unit relies on it.
-    pub(super) fn clamped(self) -> Self {
+    pub(crate) fn clamped(self) -> Self {
         self.min(Self::detected())
     }
 }
