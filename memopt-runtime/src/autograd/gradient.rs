@@ -78,6 +78,14 @@ impl Gradient {
         }
     }
 
+    /// The tensor that somebody else may have too, unless the buffer is its own.
+    pub(crate) fn shared(&self) -> Option<&Tensor> {
+        match &self.0 {
+            Kind::Owned { .. } => None,
+            Kind::Shared(tensor) => Some(tensor),
+        }
+    }
+
     /// Whether it can be the gradient of a tensor of this shape, dtype and device; `name` says which in the error.
     pub(super) fn check(
         &self,

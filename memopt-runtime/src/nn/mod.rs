@@ -55,6 +55,7 @@ mod pool;
 mod product;
 mod random;
 mod reduce;
+mod simd;
 mod surrogate;
 mod time_chunks;
 mod time_first;

@@ -106,6 +106,7 @@ impl Surrogate {
     }
 
     /// Each `x` becomes `g'(x)`.
+    #[inline(always)]
     pub(super) fn derivatives<R: Real>(&self, x: &mut [R]) {
         let (one, two, zero) = (R::ONE, R::from_f64(2.), R::ZERO);
         let a = R::from_f64(self.alpha());
@@ -143,8 +144,11 @@ impl Surrogate {
     }
 }
 
+#[inline(always)]
 fn each<R: Copy>(values: &mut [R], f: impl Fn(R) -> R) {
-    values.iter_mut().for_each(|value| *value = f(*value));
+    for value in values {
+        *value = f(*value);
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! How the input moves the membrane potential.
 
+use super::tiles::Rows;
 use crate::nn::element::{Element, Real};
 use crate::nn::reduce::sum;
 
@@ -26,6 +27,7 @@ impl Charge<f64> {
 
 impl<R: Real> Charge<R> {
     /// `h` of a block of neurons. The operations and their order are SpikingJelly's, so that spikes are too.
+    #[inline(always)]
     pub(super) fn forward<E: Element<Real = R>>(&self, rest: R, v: &[R], x: &[E], h: &mut [R]) {
         match *self {
             Charge::Integrate => set(h, v, x, |v, x| v + x),
@@ -36,18 +38,28 @@ impl<R: Real> Charge<R> {
         }
     }
 
-    /// From `dL/dh` to `dL/dx` and `dL/dv`.
-    pub(super) fn backward<E: Element<Real = R>>(&self, dh: &[R], dx: &mut [E], dv: &mut [R]) {
+    /// From `dL/dh` to `dL/dx`, written to a block of the rows at `(t, from)`, and `dL/dv`.
+    #[inline(always)]
+    pub(super) fn backward<E: Element<Real = R>>(
+        &self,
+        dh: &[R],
+        dv: &mut [R],
+        rows: &mut impl Rows<E>,
+        at: (usize, usize),
+    ) {
         match *self {
-            Charge::Integrate => split(dh, dx, dv, |dh| (dh, dh)),
-            Charge::Leak { tau, decay_input: true } => split(dh, dx, dv, |dh| (dh / tau, dh - dh / tau)),
-            Charge::Leak { tau, decay_input: false } => split(dh, dx, dv, |dh| (dh, dh - dh / tau)),
-            Charge::Gate { q, decay_input: true } => split(dh, dx, dv, |dh| (dh * q, dh - dh * q)),
-            Charge::Gate { q, decay_input: false } => split(dh, dx, dv, |dh| (dh, dh - dh * q)),
+            Charge::Integrate => split(dh, dv, rows, at, |dh| (dh, dh)),
+            Charge::Leak { tau, decay_input: true } => {
+                split(dh, dv, rows, at, |dh| (dh / tau, dh - dh / tau))
+            }
+            Charge::Leak { tau, decay_input: false } => split(dh, dv, rows, at, |dh| (dh, dh - dh / tau)),
+            Charge::Gate { q, decay_input: true } => split(dh, dv, rows, at, |dh| (dh * q, dh - dh * q)),
+            Charge::Gate { q, decay_input: false } => split(dh, dv, rows, at, |dh| (dh, dh - dh * q)),
         }
     }
 
     /// The block's part of `dL/dq`, in f64; zero where there is no `q`.
+    #[inline(always)]
     pub(super) fn factor_gradient<E: Element<Real = R>>(&self, rest: R, dh: &[R], v: &[R], x: &[E]) -> f64 {
         match *self {
             Charge::Gate { decay_input: true, .. } => {
@@ -71,12 +83,19 @@ fn set<E: Element>(h: &mut [E::Real], v: &[E::Real], x: &[E], f: impl Fn(E::Real
 #[inline(always)]
 fn split<E: Element>(
     dh: &[E::Real],
-    dx: &mut [E],
     dv: &mut [E::Real],
+    rows: &mut impl Rows<E>,
+    (t, from): (usize, usize),
     f: impl Fn(E::Real) -> (E::Real, E::Real),
 ) {
-    for ((dh, dx), dv) in dh.iter().zip(dx).zip(dv) {
-        let (to_x, to_v) = f(*dh);
-        (*dx, *dv) = (E::store(to_x), to_v);
-    }
+    let parts = dh.iter().zip(dv);
+    rows.write(
+        t,
+        from,
+        parts.map(|(dh, dv)| {
+            let (to_x, to_v) = f(*dh);
+            *dv = to_v;
+            E::store(to_x)
+        }),
+    );
 }

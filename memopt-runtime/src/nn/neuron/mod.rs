@@ -10,8 +10,9 @@
 //!
 //! - `firing`: threshold, reset, surrogate; `charge`: how `x` moves `v`. Together they are what one step does, forward and
 //!   backward (`step`), on a block of neurons.
-//! - `tiles`: how the neurons of a window are shared out to threads; `window`: the function over all steps.
-//! - `raw`: the same on raw buffers; `fixed`: how a neuron without parameters is a layer.
+//! - `tiles`: how the neurons of a window are shared out to threads; `passes`: the loops over all tiles.
+//! - `window`: the function over all steps; `raw`: the same on raw buffers.
+//! - `fixed`: how a neuron without parameters is a layer.
 //! - `lif`, `if_`, `plif`: the neurons. `psn` is another kind: its steps depend on all others.
 
 mod charge;
@@ -19,6 +20,7 @@ mod firing;
 mod fixed;
 mod if_;
 mod lif;
+mod passes;
 mod plif;
 mod psn;
 mod raw;

@@ -2,7 +2,7 @@
 
 use super::firing::check_surrogate;
 use super::name_of;
-use super::tiles::{for_each, tiles, Columns, Tile, TILE};
+use super::tiles::{for_each, tiles, Columns, TILE};
 use crate::autograd::{Edge, Gradient};
 use crate::module::{Checkpointable, Context, Session, Signal, Weight, WeightGradient};
 use crate::nn::element::{with_element, Element, Real};
@@ -133,23 +133,38 @@ impl Psn {
         let neurons: usize = shape.dims()[1..].iter().product();
         let width = neurons.div_ceil(PARTS).next_multiple_of(BLOCK).max(TILE);
         let mut spikes = vec![E::ZERO; shape.elem_count()];
-        // Nothing is carried from step to step.
-        let mut unused = vec![(); neurons];
         read(part, &x, |data: &[E]| {
             let x = Columns { data, neurons };
-            for_each(tiles(&mut spikes, &mut unused, width), data.len(), |tile| mixing.forward(x, tile));
+            let parts = parts(&mut spikes, neurons, width);
+            for_each(parts, data.len(), |(): &mut (), part| mixing.forward(x, part));
             Ok(())
         })?;
         let (edges, name) = (vec![x_edge, w_edge, b_edge], part.to_owned());
         function(part, edges, spikes, shape.clone(), move |mut dx: Vec<E>| {
             let sums = read(&name, &x, |data: &[E]| {
                 let x = Columns { data, neurons };
-                Ok(for_each(tiles(&mut dx, &mut unused, width), data.len(), |tile| mixing.backward(x, tile)))
+                let parts = parts(&mut dx, neurons, width);
+                Ok(for_each(parts, data.len(), |(): &mut (), part| mixing.backward(x, part)))
             })?;
             let (dw, db): (Vec<_>, Vec<_>) = sums.into_iter().unzip();
             Ok(vec![gradient(dx, shape), finish(&w_gradient, &dw), finish(&b_gradient, &db)])
         })
     }
+}
+
+/// Some neurons of a window that is written.
+struct Part<'a, E> {
+    /// Their elements at each time step.
+    rows: Vec<&'a mut [E]>,
+    /// The first of them, and how many there are.
+    start: usize,
+    n: usize,
+}
+
+/// The window `data`, `[T, M]`, in parts of `width` neurons.
+fn parts<E>(data: &mut [E], neurons: usize, width: usize) -> impl Iterator<Item = Part<'_, E>> {
+    let rows = tiles(data, neurons, width).into_iter().enumerate();
+    rows.map(move |(index, rows)| Part { rows, start: index * width, n: width.min(neurons - index * width) })
 }
 
 /// The learned matrix and thresholds, in the type that is computed with.
@@ -172,11 +187,11 @@ impl<R: Real> Mixing<R> {
         h.iter_mut().for_each(|h| *h += self.b[t]);
     }
 
-    fn forward<E: Element<Real = R>>(&self, x: Columns<'_, E>, tile: Tile<'_, E, ()>) {
-        let Tile { mut rows, v, start } = tile;
+    fn forward<E: Element<Real = R>>(&self, x: Columns<'_, E>, part: Part<'_, E>) {
+        let Part { mut rows, start, n: neurons } = part;
         let mut h = [R::ZERO; BLOCK];
-        for from in (0..v.len()).step_by(BLOCK) {
-            let h = &mut h[..BLOCK.min(v.len() - from)];
+        for from in (0..neurons).step_by(BLOCK) {
+            let h = &mut h[..BLOCK.min(neurons - from)];
             for (t, row) in rows.iter_mut().enumerate() {
                 self.potential(x, t, start + from, h);
                 for (s, h) in row[from..].iter_mut().zip(&*h) {
@@ -186,20 +201,16 @@ impl<R: Real> Mixing<R> {
         }
     }
 
-    /// `tile.rows` go from the gradient of the spikes to that of `x`; gives the tile's part of the gradients of `w` and `b`.
-    fn backward<E: Element<Real = R>>(
-        &self,
-        x: Columns<'_, E>,
-        tile: Tile<'_, E, ()>,
-    ) -> (Vec<f64>, Vec<f64>) {
-        let Tile { mut rows, v, start } = tile;
+    /// `part.rows` go from the gradient of the spikes to that of `x`; gives its part of the gradients of `w` and `b`.
+    fn backward<E: Element<Real = R>>(&self, x: Columns<'_, E>, part: Part<'_, E>) -> (Vec<f64>, Vec<f64>) {
+        let Part { mut rows, start, n: neurons } = part;
         let steps = self.b.len();
         let (mut dw, mut db) = (vec![0.; steps * steps], vec![0.; steps]);
         // dL/dh of one block, and one row of dL/dx.
         let mut dhs = vec![R::ZERO; steps * BLOCK];
         let mut sum_x = [R::ZERO; BLOCK];
-        for from in (0..v.len()).step_by(BLOCK) {
-            let n = BLOCK.min(v.len() - from);
+        for from in (0..neurons).step_by(BLOCK) {
+            let n = BLOCK.min(neurons - from);
             for (t, row) in rows.iter().enumerate() {
                 let dh = &mut dhs[t * BLOCK..][..n];
                 self.potential(x, t, start + from, dh);

@@ -2,11 +2,11 @@
 
 use super::charge::Charge;
 use super::firing::Firing;
+use super::passes::Passes;
 use super::step::Dynamics;
-use super::tiles::{for_each, tiles, Columns, TILE};
-use super::window::state_values;
+use super::window::{state_values, with_passes};
 use crate::nn::element::{with_element, Element};
-use crate::nn::input::{read, take, wrong};
+use crate::nn::input::{take, wrong};
 use crate::{storage, Result};
 use candle_core::{CpuStorage, Shape, Tensor};
 
@@ -48,38 +48,27 @@ impl RawWindow<'_> {
     }
 
     fn fire_in<E: Element>(self, x: CpuStorage, state: &Shape) -> Result<(CpuStorage, Tensor)> {
-        let dynamics = Dynamics::<E::Real>::new(self.charge, &self.firing);
         let mut x = take::<E>(self.part, x)?;
-        let mut v = match self.v0 {
-            Some(v0) => {
-                let v0 = state_values(self.part, v0, state, E::Real::DTYPE)?;
-                read(self.part, &v0, |v: &[E::Real]| Ok(v.to_vec()))?
-            }
-            None => vec![dynamics.rest(); state.elem_count()],
-        };
-        let elements = x.len();
-        for_each(tiles(&mut x, &mut v, TILE), elements, |tile| dynamics.fire(tile));
-        Ok((E::storage(x), storage::into_tensor(E::Real::storage(v), state, false)))
+        let last = self.with_passes::<E, _>(state, |passes| Ok(passes.fire_over(&mut x)))?;
+        Ok((E::storage(x), storage::into_tensor(E::Real::storage(last), state, false)))
     }
 
     fn back_in<E: Element>(self, x: &CpuStorage, dy: CpuStorage, state: &Shape) -> Result<CpuStorage> {
-        let dynamics = Dynamics::<E::Real>::new(self.charge, &self.firing);
-        let Some(data) = E::slice(x) else {
+        let Some(x) = E::slice(x) else {
             return Err(wrong(self.part, "a buffer of the input's dtype expected"));
         };
-        let x = Columns { data, neurons: state.elem_count() };
         let mut dx = take::<E>(self.part, dy)?;
-        let mut dv = vec![E::Real::ZERO; state.elem_count()];
-        let mut run = |v0: Option<&[E::Real]>| {
-            for_each(tiles(&mut dx, &mut dv, TILE), data.len(), |tile| dynamics.backward(x, v0, tile));
-            Ok(())
-        };
-        match self.v0 {
-            Some(v0) => {
-                read(self.part, &state_values(self.part, v0, state, E::Real::DTYPE)?, |v0| run(Some(v0)))?;
-            }
-            None => run(None)?,
-        }
+        self.with_passes::<E, _>(state, |passes| Ok(passes.back_over(x, &mut dx, None)))?;
         Ok(E::storage(dx))
+    }
+
+    fn with_passes<E: Element, T>(
+        &self,
+        state: &Shape,
+        f: impl FnOnce(Passes<'_, E>) -> Result<T>,
+    ) -> Result<T> {
+        let v0 = self.v0.map(|v0| state_values(self.part, v0, state, E::Real::DTYPE)).transpose()?;
+        let dynamics = Dynamics::new(self.charge, &self.firing);
+        with_passes(self.part, dynamics, state.elem_count(), v0.as_ref(), f)
     }
 }

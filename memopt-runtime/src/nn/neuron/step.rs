@@ -1,13 +1,15 @@
-//! One time step of a block of neurons, forward and backward, and the loop over all steps.
+//! The loop over all time steps of a tile of neurons, forward and backward, block by block.
 
 use super::charge::Charge;
 use super::firing::{Firing, Reset};
-use super::tiles::{Columns, Tile};
+use super::tiles::{Columns, Rows};
 use crate::nn::element::{Element, Real};
+use crate::nn::simd::Loops;
 use crate::nn::Surrogate;
+use std::mem::MaybeUninit;
 
 /// Neurons that go through all time steps together; their potentials stay in the innermost cache.
-const BLOCK: usize = 64;
+pub(super) const BLOCK: usize = 256;
 
 /// The dynamics of a neuron in the type that is computed with.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +21,101 @@ pub(super) struct Dynamics<R> {
     rest: R,
     detach_reset: bool,
     surrogate: Surrogate,
+}
+
+/// All steps of a tile's neurons: its rows go from the input to the spikes.
+pub(super) struct Forward<'a, E: Element, P> {
+    pub(super) dynamics: Dynamics<E::Real>,
+    pub(super) rows: P,
+    /// The potentials before the first step, of the tile's neurons; `None`: they rest.
+    pub(super) first: Option<&'a [E::Real]>,
+    /// All of those after the last step are written.
+    pub(super) last: &'a mut [MaybeUninit<E::Real>],
+}
+
+/// Backward through all steps of a tile's neurons: its rows go from the gradient of the spikes to that of the input.
+///
+/// Gives, for each step, the tile's part of the gradient of the learned factor, if there is one.
+pub(super) struct Backward<'a, E: Element, P> {
+    pub(super) dynamics: Dynamics<E::Real>,
+    pub(super) x: Columns<'a, E>,
+    pub(super) rows: P,
+    /// The tile's neurons.
+    pub(super) start: usize,
+    pub(super) neurons: usize,
+    /// The potentials before the first step, of the tile's neurons; `None`: they rest.
+    pub(super) first: Option<&'a [E::Real]>,
+    /// Goes from the gradient of the last potential to that of the first; `None`: there is none, and none is wanted.
+    pub(super) dv: Option<&'a mut [E::Real]>,
+    pub(super) scratch: &'a mut Vec<E::Real>,
+}
+
+impl<E: Element, P: Rows<E>> Loops for Forward<'_, E, P> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Forward { dynamics, mut rows, first, last } = self;
+        let (mut v, mut h) = ([dynamics.rest; BLOCK], [dynamics.rest; BLOCK]);
+        for (block, last) in last.chunks_mut(BLOCK).enumerate() {
+            let (from, n) = (block * BLOCK, last.len());
+            let (v, h) = (&mut v[..n], &mut h[..n]);
+            dynamics.begin(first, from, v);
+            for t in 0..rows.steps() {
+                dynamics.charge.forward(dynamics.rest, v, rows.read(t, from, n), h);
+                dynamics.fire(h, v, &mut rows, (t, from));
+            }
+            for (last, v) in last.iter_mut().zip(&*v) {
+                last.write(*v);
+            }
+        }
+    }
+}
+
+impl<E: Element, P: Rows<E>> Loops for Backward<'_, E, P> {
+    type Output = Vec<f64>;
+
+    #[inline(always)]
+    fn run(self) -> Vec<f64> {
+        let Backward { dynamics, x, mut rows, start, neurons, first, dv: mut outer, scratch } = self;
+        let steps = rows.steps();
+        let mut sums = vec![0.; if dynamics.is_learned() { steps } else { 0 }];
+        // The potentials before firing, of one block.
+        scratch.resize(steps * BLOCK, E::Real::ZERO);
+        let hs = scratch.as_mut_slice();
+        let (mut v, mut dv, mut dh) =
+            ([dynamics.rest; BLOCK], [E::Real::ZERO; BLOCK], [E::Real::ZERO; BLOCK]);
+        for from in (0..neurons).step_by(BLOCK) {
+            let n = BLOCK.min(neurons - from);
+            let (v, dv, dh) = (&mut v[..n], &mut dv[..n], &mut dh[..n]);
+            dynamics.begin(first, from, v);
+            for (t, h) in hs.chunks_exact_mut(BLOCK).enumerate() {
+                let h = &mut h[..n];
+                dynamics.charge.forward(dynamics.rest, v, x.at(t, start + from, n), h);
+                dynamics.set_after(h, v);
+            }
+            match &outer {
+                Some(outer) => dv.copy_from_slice(&outer[from..][..n]),
+                None => dv.fill(E::Real::ZERO),
+            }
+            for t in (0..steps).rev() {
+                dynamics.fire_backward(&hs[t * BLOCK..][..n], rows.read(t, from, n), dv, dh);
+                if dynamics.is_learned() {
+                    match t.checked_sub(1) {
+                        Some(before) => dynamics.set_after(&hs[before * BLOCK..][..n], v),
+                        None => dynamics.begin(first, from, v),
+                    }
+                    let x = x.at(t, start + from, n);
+                    sums[t] += dynamics.charge.factor_gradient(dynamics.rest, dh, v, x);
+                }
+                dynamics.charge.backward(dh, dv, &mut rows, (t, from));
+            }
+            if let Some(outer) = &mut outer {
+                outer[from..][..n].copy_from_slice(dv);
+            }
+        }
+        sums
+    }
 }
 
 impl<R: Real> Dynamics<R> {
@@ -34,90 +131,19 @@ impl<R: Real> Dynamics<R> {
         }
     }
 
-    pub(super) fn rest(&self) -> R {
-        self.rest
-    }
-
     /// Whether backward needs the sums for a factor that is learned.
-    pub(super) fn is_learned(&self) -> bool {
+    #[inline(always)]
+    fn is_learned(&self) -> bool {
         matches!(self.charge, Charge::Gate { .. })
     }
 
-    /// All steps of a tile's neurons: `tile.rows` get the spikes, `tile.v` goes from the first potential to the last.
-    pub(super) fn forward<E: Element<Real = R>>(&self, x: Columns<'_, E>, tile: Tile<'_, E, R>) {
-        let Tile { mut rows, v, start } = tile;
-        let mut h = [R::ZERO; BLOCK];
-        for (block, v) in v.chunks_mut(BLOCK).enumerate() {
-            let (from, h) = (block * BLOCK, &mut h[..v.len()]);
-            for (t, row) in rows.iter_mut().enumerate() {
-                self.charge.forward(self.rest, v, x.at(t, start + from, v.len()), h);
-                for ((s, v), h) in row[from..].iter_mut().zip(&mut *v).zip(&*h) {
-                    *s = if self.fires(*h) { E::ONE } else { E::ZERO };
-                    *v = self.after(*h);
-                }
-            }
+    /// The potentials before the first step, of a block.
+    #[inline(always)]
+    fn begin(&self, first: Option<&[R]>, from: usize, v: &mut [R]) {
+        match first {
+            Some(first) => v.copy_from_slice(&first[from..][..v.len()]),
+            None => v.fill(self.rest),
         }
-    }
-
-    /// The same where `tile.rows` hold the input, over which the spikes are written.
-    pub(super) fn fire<E: Element<Real = R>>(&self, tile: Tile<'_, E, R>) {
-        let Tile { mut rows, v, .. } = tile;
-        let mut h = [R::ZERO; BLOCK];
-        for (block, v) in v.chunks_mut(BLOCK).enumerate() {
-            let (from, h) = (block * BLOCK, &mut h[..v.len()]);
-            for row in &mut rows {
-                let row = &mut row[from..][..v.len()];
-                self.charge.forward(self.rest, v, row, h);
-                for ((s, v), h) in row.iter_mut().zip(&mut *v).zip(&*h) {
-                    *s = if self.fires(*h) { E::ONE } else { E::ZERO };
-                    *v = self.after(*h);
-                }
-            }
-        }
-    }
-
-    /// Backward through all steps of a tile's neurons, which starts from `v0`.
-    ///
-    /// `tile.rows` go from the gradient of the spikes to that of `x`, `tile.v` from the gradient of the last potential to
-    /// that of the first. Gives, for each step, the tile's part of the gradient of the learned factor.
-    pub(super) fn backward<E: Element<Real = R>>(
-        &self,
-        x: Columns<'_, E>,
-        v0: Option<&[R]>,
-        tile: Tile<'_, E, R>,
-    ) -> Vec<f64> {
-        let Tile { mut rows, v: dv, start } = tile;
-        let mut sums = vec![0.; rows.len()];
-        // The potentials before firing, of one block.
-        let mut hs = vec![R::ZERO; rows.len() * BLOCK];
-        let (mut v, mut dh) = ([self.rest; BLOCK], [R::ZERO; BLOCK]);
-        for (block, dv) in dv.chunks_mut(BLOCK).enumerate() {
-            let (from, n) = (block * BLOCK, dv.len());
-            let (v, dh) = (&mut v[..n], &mut dh[..n]);
-            let first = v0.map(|v0| &v0[start + from..][..n]);
-            let initial = |v: &mut [R]| match first {
-                Some(first) => v.copy_from_slice(first),
-                None => v.fill(self.rest),
-            };
-            initial(v);
-            for (t, h) in hs.chunks_exact_mut(BLOCK).enumerate() {
-                self.charge.forward(self.rest, v, x.at(t, start + from, n), &mut h[..n]);
-                self.set_after(&h[..n], v);
-            }
-            for (t, row) in rows.iter_mut().enumerate().rev() {
-                let row = &mut row[from..][..n];
-                self.fire_backward(&hs[t * BLOCK..][..n], row, dv, dh);
-                if self.is_learned() {
-                    match t.checked_sub(1) {
-                        Some(before) => self.set_after(&hs[before * BLOCK..][..n], v),
-                        None => initial(v),
-                    }
-                    sums[t] += self.charge.factor_gradient(self.rest, dh, v, x.at(t, start + from, n));
-                }
-                self.charge.backward(dh, row, dv);
-            }
-        }
-        sums
     }
 
     /// Not `h >= threshold`: the difference is what the surrogate sees.
@@ -126,19 +152,53 @@ impl<R: Real> Dynamics<R> {
         h - self.threshold >= R::ZERO
     }
 
-    /// The potential after firing and reset.
+    /// Spikes and potentials of a block after firing and reset; `(t, from)` is where it is in the rows.
     #[inline(always)]
-    fn after(&self, h: R) -> R {
-        match (self.fires(h), self.v_reset) {
-            (false, _) => h,
-            (true, Some(v_reset)) => v_reset,
-            (true, None) => h - self.threshold,
+    fn fire<E: Element<Real = R>>(
+        &self,
+        h: &[R],
+        v: &mut [R],
+        rows: &mut impl Rows<E>,
+        (t, from): (usize, usize),
+    ) {
+        let spike = |fires| if fires { E::ONE } else { E::ZERO };
+        let parts = h.iter().zip(v);
+        match self.v_reset {
+            Some(v_reset) => rows.write(
+                t,
+                from,
+                parts.map(|(h, v)| {
+                    let fires = self.fires(*h);
+                    *v = if fires { v_reset } else { *h };
+                    spike(fires)
+                }),
+            ),
+            None => rows.write(
+                t,
+                from,
+                parts.map(|(h, v)| {
+                    let fires = self.fires(*h);
+                    *v = if fires { *h - self.threshold } else { *h };
+                    spike(fires)
+                }),
+            ),
         }
     }
 
+    /// The potentials after firing and reset.
+    #[inline(always)]
     fn set_after(&self, h: &[R], v: &mut [R]) {
-        for (v, h) in v.iter_mut().zip(h) {
-            *v = self.after(*h);
+        match self.v_reset {
+            Some(v_reset) => {
+                for (v, h) in v.iter_mut().zip(h) {
+                    *v = if self.fires(*h) { v_reset } else { *h };
+                }
+            }
+            None => {
+                for (v, h) in v.iter_mut().zip(h) {
+                    *v = if self.fires(*h) { *h - self.threshold } else { *h };
+                }
+            }
         }
     }
 
@@ -148,6 +208,7 @@ impl<R: Real> Dynamics<R> {
     /// dh = (ds + dv dv/ds) g'(h - threshold) + dv dv/dh
     /// hard: dv/ds = v_reset - h, dv/dh = 1 - s;   soft: dv/ds = -threshold, dv/dh = 1;   detached: dv/ds = 0
     /// ```
+    #[inline(always)]
     fn fire_backward<E: Element<Real = R>>(&self, h: &[R], ds: &[E], dv: &[R], dh: &mut [R]) {
         for (dh, h) in dh.iter_mut().zip(h) {
             *dh = *h - self.threshold;
@@ -155,16 +216,26 @@ impl<R: Real> Dynamics<R> {
         self.surrogate.derivatives(dh);
         let parts = dh.iter_mut().zip(h).zip(ds.iter().zip(dv));
         match (self.v_reset, self.detach_reset) {
-            (Some(v_reset), false) => parts.for_each(|((dh, h), (ds, dv))| {
-                *dh = (ds.load() + *dv * (v_reset - *h)) * *dh + self.kept(*h, *dv);
-            }),
-            (Some(_), true) => parts.for_each(|((dh, h), (ds, dv))| {
-                *dh = ds.load() * *dh + self.kept(*h, *dv);
-            }),
-            (None, false) => parts.for_each(|((dh, _), (ds, dv))| {
-                *dh = (ds.load() - *dv * self.threshold) * *dh + *dv;
-            }),
-            (None, true) => parts.for_each(|((dh, _), (ds, dv))| *dh = ds.load() * *dh + *dv),
+            (Some(v_reset), false) => {
+                for ((dh, h), (ds, dv)) in parts {
+                    *dh = (ds.load() + *dv * (v_reset - *h)) * *dh + self.kept(*h, *dv);
+                }
+            }
+            (Some(_), true) => {
+                for ((dh, h), (ds, dv)) in parts {
+                    *dh = ds.load() * *dh + self.kept(*h, *dv);
+                }
+            }
+            (None, false) => {
+                for ((dh, _), (ds, dv)) in parts {
+                    *dh = (ds.load() - *dv * self.threshold) * *dh + *dv;
+                }
+            }
+            (None, true) => {
+                for ((dh, _), (ds, dv)) in parts {
+                    *dh = ds.load() * *dh + *dv;
+                }
+            }
         }
     }
 

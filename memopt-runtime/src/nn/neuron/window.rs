@@ -2,9 +2,10 @@
 
 use super::charge::Charge;
 use super::firing::Firing;
+use super::passes::{Passes, Sums};
 use super::step::Dynamics;
-use super::tiles::{for_each, tiles, Columns, TILE};
 use crate::autograd::{apply, Edge, Gradient, Output};
+use crate::compress::kernels::SimdLevel;
 use crate::module::WeightGradient;
 use crate::nn::element::{with_element, Element};
 use crate::nn::function::gradient;
@@ -67,12 +68,16 @@ impl Window<'_> {
         let outputs = apply(part, edges, outputs, move |gradients| {
             let mut gradients = gradients.into_iter();
             let mut next = || gradients.next().flatten();
-            let mut dx = buffer::<E>(&saved.part, next(), shape.elem_count())?;
-            let mut dv = buffer::<E::Real>(&saved.part, next(), neurons)?;
-            let sums = saved.backward(&mut dx, &mut dv)?;
+            let (dy, dv) = (next(), next());
+            let mut dv = match (dv, has_state) {
+                (Some(dv), _) => Some(take::<E::Real>(&saved.part, dv.into_storage()?)?),
+                (None, true) => Some(vec![E::Real::ZERO; neurons]),
+                (None, false) => None,
+            };
+            let (dx, sums) = saved.backward(dy, dv.as_deref_mut())?;
             let mut answers = vec![gradient(dx, shape)];
             if has_state {
-                answers.push(gradient(dv, state));
+                answers.push(dv.and_then(|dv| gradient(dv, state)));
             }
             if let Some((of_factor, slope)) = factor {
                 answers.push(finish(&of_factor, &sums, slope));
@@ -107,32 +112,43 @@ struct Saved<E: Element> {
 impl<E: Element> Saved<E> {
     /// Spikes and the last potential.
     fn forward(&self) -> Result<(Vec<E>, Vec<E::Real>)> {
-        let mut spikes = vec![E::ZERO; self.x.elem_count()];
-        let mut v = match &self.v0 {
-            Some(v0) => read(&self.part, v0, |v: &[E::Real]| Ok(v.to_vec()))?,
-            None => vec![self.dynamics.rest(); self.neurons],
-        };
-        read(&self.part, &self.x, |data: &[E]| {
-            let x = Columns { data, neurons: self.neurons };
-            let tiles = tiles(&mut spikes, &mut v, TILE);
-            for_each(tiles, data.len(), |tile| self.dynamics.forward(x, tile));
-            Ok(())
-        })?;
-        Ok((spikes, v))
+        self.run(|passes, x| Ok(passes.fire_beside(x)))
     }
 
-    /// Gradients of the outputs become those of the inputs, in place; gives the tiles' sums for the learned factor.
-    fn backward(&self, dx: &mut [E], dv: &mut [E::Real]) -> Result<Vec<Vec<f64>>> {
-        let mut run = |v0: Option<&[E::Real]>| {
-            read(&self.part, &self.x, |data: &[E]| {
-                let x = Columns { data, neurons: self.neurons };
-                Ok(for_each(tiles(dx, dv, TILE), data.len(), |tile| self.dynamics.backward(x, v0, tile)))
-            })
-        };
-        match &self.v0 {
-            Some(v0) => read(&self.part, v0, |v0: &[E::Real]| run(Some(v0))),
-            None => run(None),
+    /// The gradient of the input, in the buffer of `dy` if nobody else has that, and the tiles' sums for the learned
+    /// factor; `dv` goes from the gradient of the last potential to that of the first.
+    fn backward(&self, dy: Option<Gradient>, dv: Option<&mut [E::Real]>) -> Result<(Vec<E>, Sums)> {
+        let shared = dy.as_ref().and_then(|dy| dy.shared().filter(|dy| dy.is_contiguous())).cloned();
+        if let Some(dy) = shared {
+            return self.run(|passes, x| read(&self.part, &dy, |dy| Ok(passes.back_beside(x, dy, dv))));
         }
+        let mut dx = match dy {
+            Some(dy) => take::<E>(&self.part, dy.into_storage()?)?,
+            None => vec![E::ZERO; self.x.elem_count()],
+        };
+        let sums = self.run(|passes, x| Ok(passes.back_over(x, &mut dx, dv)))?;
+        Ok((dx, sums))
+    }
+
+    fn run<T>(&self, f: impl FnOnce(Passes<'_, E>, &[E]) -> Result<T>) -> Result<T> {
+        with_passes(&self.part, self.dynamics, self.neurons, self.v0.as_ref(), |passes| {
+            read(&self.part, &self.x, |x: &[E]| f(passes, x))
+        })
+    }
+}
+
+/// Runs `f` with the passes of neurons that start from `v0`.
+pub(super) fn with_passes<E: Element, T>(
+    part: &str,
+    dynamics: Dynamics<E::Real>,
+    neurons: usize,
+    v0: Option<&Tensor>,
+    f: impl FnOnce(Passes<'_, E>) -> Result<T>,
+) -> Result<T> {
+    let level = SimdLevel::detected();
+    match v0 {
+        Some(v0) => read(part, v0, |v0: &[E::Real]| f(Passes { dynamics, neurons, v0: Some(v0), level })),
+        None => f(Passes { dynamics, neurons, v0: None, level }),
     }
 }
 
@@ -147,14 +163,6 @@ pub(super) fn state_values(part: &str, v: &Tensor, shape: &Shape, dtype: DType) 
         return Err(wrong(part, what));
     }
     contiguous(part, v)
-}
-
-/// A gradient's buffer, or zeros.
-fn buffer<E: Element>(part: &str, gradient: Option<Gradient>, len: usize) -> Result<Vec<E>> {
-    match gradient {
-        Some(gradient) => take(part, gradient.into_storage()?),
-        None => Ok(vec![E::ZERO; len]),
-    }
 }
 
 /// Adds the gradient of the learned weight: `sums` are the tiles' sums for each step.
