@@ -206,6 +206,7 @@ fn main() -> Result<()> {
     let activity = activity(&flags, &x)?;
     let variables = VarMap::new();
     let net = network(&variables, flags.seed, &activity.thresholds)?;
+    let inexact = plan.segments().any(|(_, segment)| matches!(segment.keep, Keep::InexactTimeChunks(_)));
     let net = Planned::new(net, plan, Session::new(flags.seed))?;
     let mut named: Vec<(String, Var)> = match variables.data().lock() {
         Ok(data) => data.iter().map(|(name, variable)| (name.clone(), variable.clone())).collect(),
@@ -248,7 +249,7 @@ fn main() -> Result<()> {
     times.sort_by(f64::total_cmp);
     let report = serde_json::json!({
         "plan": flags.plan,
-        "bn": if flags.bn == Norms::PerChunk { "per-chunk" } else { "exact" },
+        "bn": if inexact { "per-chunk" } else { "exact" },
         "batch": flags.batch,
         "time_steps": flags.time_steps,
         "held_bytes_after_forward": held,

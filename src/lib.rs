@@ -227,7 +227,7 @@ pub use memopt_runtime::{
 
 /// What most programs need: `use memopt::prelude::*;`.
 pub mod prelude {
-    pub use crate::checkpoint::{checkpoint, checkpoint_module, Options, Planned};
+    pub use crate::checkpoint::{checkpoint, checkpoint_module, plan_for, Options, Planned, Targets};
     pub use crate::compress::{Auto, Bit, Byte, Null, Pack, Sparse};
     pub use crate::memory::CountingAllocator;
     pub use crate::module::{Context, Session, Signal};

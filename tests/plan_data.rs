@@ -183,6 +183,33 @@ fn inexact_chunks_are_the_model_on_each_chunk_by_itself() {
     assert_eq!(one, exact, "one chunk is the window");
 }
 
+/// Without neurons nothing goes from chunk to chunk, so the gradients are the sum of those of the chunks.
+#[test]
+fn inexact_chunks_have_the_gradients_of_each_chunk_by_itself() {
+    let gradients = |plan: Plan, windows: &[Tensor]| {
+        let vb = seeded(&VarMap::new(), 0, DType::F32, CPU);
+        let block = block(vb);
+        let (conv, bn) = (block.conv, block.bn);
+        let weights = [conv.weight().clone(), bn.weight().unwrap().clone(), bn.bias().unwrap().clone()];
+        let net = Planned::new(vec![(conv, bn)], plan, Session::new(0)).unwrap();
+        let outputs: Vec<Tensor> = windows.iter().map(|x| net.forward_t(x, true).unwrap()).collect();
+        let y = Tensor::cat(&outputs, 0).unwrap();
+        let store = (y.sqr().unwrap() * &y).unwrap().sum_all().unwrap().backward().unwrap();
+        weights.map(|w| bits(store.get(&w).unwrap()))
+    };
+    let x = window(5);
+    let halves = [x.narrow(0, 0, 2).unwrap(), x.narrow(0, 2, 3).unwrap()];
+    let inexact = gradients(Plan::new().with("0", Keep::InexactTimeChunks(2)), std::slice::from_ref(&x));
+    let by_hand = gradients(Plan::new(), &halves);
+    let close = |a: &[u64], b: &[u64]| {
+        let value = |bits: &u64| f64::from(f32::from_bits(*bits as u32));
+        a.iter().zip(b).all(|(a, b)| (value(a) - value(b)).abs() <= 1e-4 * value(b).abs().max(1.))
+    };
+    assert!(inexact.iter().zip(&by_hand).all(|(a, b)| close(a, b)), "{inexact:?} {by_hand:?}");
+    let exact = gradients(Plan::new(), std::slice::from_ref(&x));
+    assert!(!inexact.iter().zip(&exact).all(|(a, b)| close(a, b)), "the test shows nothing");
+}
+
 #[test]
 fn more_chunks_than_time_steps_are_noted_once() {
     let session = Session::new(0);

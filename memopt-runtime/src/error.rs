@@ -172,6 +172,13 @@ pub enum Error {
         dtype: DType,
     },
 
+    /// The twin of a part is not detached.
+    #[error("segment `{segment}`: a part of it holds variables that its `Parameters` do not visit and detach, or a tensor computed from some, so that their gradients would be lost; visit them in `visit_parameters` and detach them in `detached` (as `#[derive(Parameters)]` does), and do not skip fields that hold variables")]
+    HiddenParameter {
+        /// Path of the segment.
+        segment: String,
+    },
+
     /// The recompute in backward did something else than the first pass.
     #[error("segment `{segment}`: the recompute differs from the first pass: {what}; the closure must compute the same again: no unseeded randomness, no state that moves, no weights that change between forward and backward")]
     RecomputeDiffers {

@@ -7,6 +7,7 @@ mod common;
 mod dtypes;
 mod evaluation;
 mod failures;
+mod foreign;
 mod inputs;
 mod joins;
 mod kinds;

@@ -66,7 +66,7 @@ fn split(input: &Input, fields: &[Field]) -> TokenStream {
     let steps = input.splits.first().map(Split::steps).unwrap_or_default();
     let forward = forward(&quote!(::memopt::__private::run(self, __x, __context)));
     let composition = composition(&{
-        let composition = composition::expand(steps, fields);
+        let composition = composition::expand(steps, fields, input.has(TIME_CHUNKS));
         quote!(::core::option::Option::Some(#composition))
     });
     let target = target(input);

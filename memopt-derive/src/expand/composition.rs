@@ -8,8 +8,8 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 
-/// The composition of `steps` over `fields`.
-pub fn expand(steps: &[Step], fields: &[Field]) -> TokenStream {
+/// The composition of `steps` over `fields`; `time_chunks`: methods that join do so step by step.
+pub fn expand(steps: &[Step], fields: &[Field], time_chunks: bool) -> TokenStream {
     let steps = steps.iter().map(|step| match step {
         Step::Field(member) => {
             let step = name(member);
@@ -17,8 +17,8 @@ pub fn expand(steps: &[Step], fields: &[Field]) -> TokenStream {
             quote!(.step(#step))
         }
         Step::Join(join) => {
-            let op = op(&join.op);
-            let branches = join.branches.iter().map(|branch| expand(&branch.steps, fields));
+            let op = op(&join.op, time_chunks);
+            let branches = join.branches.iter().map(|branch| expand(&branch.steps, fields, time_chunks));
             quote!(.join(#op, [#(#branches),*]))
         }
         // Refused by the validation.
@@ -38,13 +38,14 @@ fn part(field: &Field) -> TokenStream {
     }
 }
 
-fn op(op: &Op) -> TokenStream {
+fn op(op: &Op, time_chunks: bool) -> TokenStream {
     match op {
         Op::Word(word) => Word::from_ident(word).map(Word::expand).unwrap_or_default(),
         Op::Method(ident) => {
             let name = ident.unraw().to_string();
             let method = method(ident);
-            quote!(::memopt::__private::join_method(#name, self, #method))
+            let chunkable = time_chunks.then(|| quote!(.time_chunkable()));
+            quote!(::memopt::__private::join_method(#name, self, #method) #chunkable)
         }
         // Refused by the validation.
         Op::Missing | Op::Unreadable(_) => TokenStream::new(),

@@ -11,8 +11,20 @@ use std::sync::Arc;
 pub(super) struct Compressors(BTreeMap<String, Arc<dyn SpikeCompressor>>);
 
 impl Compressors {
-    pub(super) fn new(given: impl IntoIterator<Item = Arc<dyn SpikeCompressor>>) -> Self {
-        Compressors(given.into_iter().map(|compressor| (compressor.name().to_owned(), compressor)).collect())
+    pub(super) fn new(given: impl IntoIterator<Item = Arc<dyn SpikeCompressor>>) -> Result<Self> {
+        let mut all = Compressors::default();
+        for compressor in given {
+            let name = compressor.name().to_owned();
+            let is_new = matches!(name.parse(), Ok(plan::Compressor::Named(_)));
+            if !is_new || all.0.insert(name.clone(), compressor).is_some() {
+                return Err(Error::Plan {
+                    what: format!(
+                        "a compressor of yours is called `{name}`: give it one word that no other has"
+                    ),
+                });
+            }
+        }
+        Ok(all)
     }
 
     /// The compressor that a plan names.
@@ -24,7 +36,7 @@ impl Compressors {
             Error::Plan {
                 what: format!(
                     "`{named}` is no compressor; the compressors are: {}; one of your own is given to \
-                     `Planned::with_compressors`",
+                     `Planned::with_compressors` (segments placed by hand know only memopt's)",
                     names.join(", ")
                 ),
             }

@@ -71,6 +71,12 @@ impl<'a> Fit<'a> {
                 )));
             }
             check_keep(&steps[range.clone()], key, segment.keep)?;
+            if let (Keep::InexactTimeChunks(_), Some((around, _))) = (segment.keep, around) {
+                return Err(wrong(format!(
+                    "`{key}` goes by the statistics of its chunks, which the first pass of `{around}` around it does not; \
+                     take it out of there"
+                )));
+            }
             self.applied.insert(key);
             if around.is_none() {
                 self.outermost.push(key.to_owned());

@@ -12,6 +12,7 @@ use crate::plan::{self, Keep, Plan};
 use crate::{Error, Result};
 use candle_core::Tensor;
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -20,8 +21,6 @@ use std::sync::Arc;
 pub(super) struct Planner {
     pub(super) plan: Arc<Plan>,
     pub(super) compressors: Arc<Compressors>,
-    /// Whether recomputes are verified.
-    pub(super) verify: bool,
     /// The segments that have begun, by their keys in the plan.
     pub(super) begun: Mutex<BTreeSet<String>>,
 }
@@ -29,12 +28,7 @@ pub(super) struct Planner {
 impl Default for Planner {
     /// Everything is retained.
     fn default() -> Self {
-        Planner {
-            plan: Arc::default(),
-            compressors: Arc::default(),
-            verify: cfg!(debug_assertions),
-            begun: Mutex::default(),
-        }
+        Planner { plan: Arc::default(), compressors: Arc::default(), begun: Mutex::default() }
     }
 }
 
@@ -73,8 +67,14 @@ impl Planner {
         let named = planned.compressor.as_ref().map(|named| self.compressors.get(named)).transpose()?;
         let compressor = named.unwrap_or_else(|| compressor_of(steps));
         let path = path_of(steps, context.path());
-        let options = Options::new(path).compressor(compressor).verify(self.verify);
-        match planned.keep {
+        let options = Options::new(path).compressor(compressor).verify(context.verifies());
+        let names: Vec<&str> = steps.iter().filter_map(Step::name).collect();
+        let has_segments_inside = self.has_segments_inside(context.path(), &names);
+        let outer = context;
+        let context = &mut outer.for_segment(&names);
+        let y = match planned.keep {
+            // In place, nothing inside is a segment.
+            Keep::Recompute if has_segments_inside => recomputed(steps, options, x, context),
             Keep::Recompute => match recomputed_in_place(steps, &options, x, context)? {
                 Ok(y) => Ok(y),
                 Err(x) => recomputed(steps, options, x, context),
@@ -87,7 +87,17 @@ impl Planner {
             Keep::InexactTimeChunks(chunks) => {
                 in_time_chunks(steps, chunks, Norms::OfChunk, options, x, context)
             }
-        }
+        }?;
+        outer.go_on_behind(context);
+        Ok(y)
+    }
+
+    /// Whether the plan has segments inside of these parts.
+    fn has_segments_inside(&self, parent: &str, names: &[&str]) -> bool {
+        let path =
+            |name: &&str| if parent.is_empty() { format!("{name}.") } else { format!("{parent}.{name}.") };
+        let prefixes: Vec<String> = names.iter().map(path).collect();
+        self.plan.segments().any(|(key, _)| prefixes.iter().any(|prefix| key.starts_with(prefix.as_str())))
     }
 }
 
@@ -116,7 +126,7 @@ impl Planner {
 /// # Errors
 /// Those of the part, with the path of the segment.
 pub fn checkpoint_part<M: Checkpointable>(
-    name: &'static str,
+    name: impl Into<Cow<'static, str>>,
     part: &M,
     x: Signal,
     context: &mut Context,
@@ -148,11 +158,10 @@ fn recomputed(steps: &[Step], options: Options, x: Signal, context: &mut Context
     })?;
     segment.adopt(&mut ran, steps.iter().flat_map(Step::parameters), context)?;
     let accumulators = ran.weights.accumulators();
-    let (steps, before) = (steps.to_vec(), context.clone());
+    let (steps, before) = (steps.to_vec(), context.recompute(record, accumulators));
     context.go_on_behind(&first);
     let again = move |x: &[Tensor]| -> candle_core::Result<Vec<Tensor>> {
-        let mut context = before.recompute(record.clone(), accumulators.clone());
-        Ok(run_plainly(&steps, signal(&form, x)?, &mut context)?.into_tensors())
+        Ok(run_plainly(&steps, signal(&form, x)?, &mut before.clone())?.into_tensors())
     };
     let outputs: Vec<Tensor> = segment.seal(ran, again)?;
     signal(&output_form, &outputs)

@@ -47,7 +47,7 @@ impl<M: Checkpointable> Planned<M> {
         compressors: impl IntoIterator<Item = Arc<dyn SpikeCompressor>>,
     ) -> Result<Self> {
         let outermost = fit::check(&plan, &model.composition().unwrap_or_default())?.into();
-        let compressors = Compressors::new(compressors);
+        let compressors = Compressors::new(compressors)?;
         compressors.check(&plan)?;
         let (plan, compressors) = (Arc::new(plan), Arc::new(compressors));
         Ok(Planned { model, plan, compressors, outermost, verify: cfg!(debug_assertions), session })
@@ -71,9 +71,12 @@ impl<M: Checkpointable> Planned<M> {
 
     fn forward<T>(&self, x: Signal, training: bool, output: impl FnOnce(Signal) -> Result<T>) -> Result<T> {
         let (plan, compressors) = (self.plan.clone(), self.compressors.clone());
-        let planner = Arc::new(Planner { plan, compressors, verify: self.verify, begun: Default::default() });
+        let planner = Arc::new(Planner { plan, compressors, begun: Default::default() });
         self.session.forward(training, |context| {
-            let y = self.model.forward(x, &mut context.clone().with_executor(planner.clone()))?;
+            let y = self.model.forward(
+                x,
+                &mut context.clone().with_executor(planner.clone()).with_verification(self.verify),
+            )?;
             self.check_all_begun(&planner)?;
             output(y)
         })
@@ -109,6 +112,14 @@ impl<M: Checkpointable> Planned<M> {
     /// The session.
     pub fn session(&self) -> &Session {
         &self.session
+    }
+
+    /// The same model, over the same variables, with a session of its own: for another thread.
+    pub fn with_session(&self, session: Session) -> Self
+    where
+        M: Clone,
+    {
+        Planned { session, ..self.clone() }
     }
 
     /// The bare model.

@@ -48,10 +48,7 @@ where
         leaves.push(leaf);
     }
     drop(held);
-    let outputs = {
-        let _recompute = Recompute::begin();
-        in_recompute(&segment, || Ok(f(&inputs)?))?
-    };
+    let outputs = in_recompute(&segment, || Ok(f(&inputs)?))?;
     drop((f, inputs));
     fingerprint.check_outputs(&segment, &outputs)?;
     let Reached { variables: now, older } = reached(&outputs, again);
@@ -138,6 +135,7 @@ pub(super) fn in_chunks(
 
 /// Runs a part of the recompute; its errors and panics name the segment.
 pub(super) fn in_recompute<T>(segment: &str, f: impl FnOnce() -> Result<T>) -> Result<T> {
+    let _recompute = Recompute::begin();
     caught(segment, Phase::Recompute, f).map_err(|e| e.in_segment(segment, Phase::Recompute))
 }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 pub struct Accumulators {
     /// A tracked scalar, for the edges of weights whose gradients go into a buffer here.
     ghost: Var,
-    sums: Mutex<BTreeMap<Use, Sum>>,
+    sums: Mutex<BTreeMap<Use, Vec<Sum>>>,
 }
 
 /// Path of the layer, and which of its weights.
@@ -20,6 +20,7 @@ type Use = (String, &'static str);
 
 #[derive(Debug)]
 struct Sum {
+    /// Of which it is: one path may be that of several layers which are run by hand.
     variable: TensorId,
     /// Of the variable.
     dtype: DType,
@@ -38,20 +39,27 @@ impl Accumulators {
     }
 
     /// The sum so far, if there is one.
-    pub(super) fn take(&self, path: &str, weight: &'static str) -> Option<CpuStorage> {
-        self.sums.lock().get_mut(&(path.to_owned(), weight)).and_then(|sum| sum.buffer.take())
+    pub(super) fn take(&self, path: &str, weight: &'static str, variable: &Tensor) -> Option<CpuStorage> {
+        let mut sums = self.sums.lock();
+        let of_use = sums.get_mut(&(path.to_owned(), weight))?;
+        of_use.iter_mut().find(|sum| sum.variable == variable.id())?.buffer.take()
     }
 
     /// Puts a sum back.
     pub(super) fn put(&self, path: &str, weight: &'static str, variable: &Tensor, buffer: CpuStorage) {
         let sum = Sum { variable: variable.id(), dtype: variable.dtype(), buffer: Some(buffer) };
-        self.sums.lock().insert((path.to_owned(), weight), sum);
+        let mut sums = self.sums.lock();
+        let of_use = sums.entry((path.to_owned(), weight)).or_default();
+        match of_use.iter_mut().find(|earlier| earlier.variable == sum.variable) {
+            Some(earlier) => *earlier = sum,
+            None => of_use.push(sum),
+        }
     }
 
     /// Takes the sums of all uses of a variable, in the order of their paths.
     pub(crate) fn of(&self, variable: TensorId) -> Vec<CpuStorage> {
         let mut sums = self.sums.lock();
-        let of_variable = sums.values_mut().filter(|sum| sum.variable == variable);
+        let of_variable = sums.values_mut().flatten().filter(|sum| sum.variable == variable);
         of_variable.filter_map(|sum| Some(rounded(sum.buffer.take()?, sum.dtype))).collect()
     }
 }

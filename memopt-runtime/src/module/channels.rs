@@ -21,6 +21,13 @@ pub trait ChannelLayer: Send + Sync {
         dims.get(2) == Some(&self.channels())
     }
 
+    /// Whether it is certain that channels are the third dimension of the output for an input of these dimensions, if they
+    /// are known.
+    fn gives_channels_third(&self, input: Option<&[usize]>) -> bool {
+        let _ = input;
+        false
+    }
+
     /// What the layer's backward does with the gradient `dy` of its output for the input `x`, without running it:
     /// adds up the gradients of its weights where `context` says, and gives that of `x`, if it is wanted.
     ///

@@ -40,8 +40,12 @@ pub struct Context {
     /// What is to be done when the whole forward has succeeded; `None`: it is done at once.
     moves: Option<Moves>,
     notes: Notes,
+    /// Whether recomputes of segments are verified.
+    verify: bool,
     /// Whether it was made inside of a checkpointed closure, so that the recompute makes another one.
     made_inside: bool,
+    /// Whether the outermost segment that knows it is inside of a closure that does not.
+    in_closure: bool,
 }
 
 /// Where neurons find their states before the window, and leave those after it.
@@ -112,14 +116,17 @@ impl Context {
             uses: BTreeMap::new(),
             moves: None,
             notes: session.notes.clone(),
+            verify: cfg!(debug_assertions),
             made_inside: is_inside_segment(),
+            in_closure: false,
         }
     }
 
     /// Moves something that outlives the forward, such as running statistics: when the whole forward has succeeded, or
     /// at once where layers are run by hand.
     ///
-    /// A layer does so in its first pass only; see [`statistics`](Self::statistics).
+    /// A layer does so in its first pass only; see [`statistics`](Self::statistics). What can fail is to be checked before:
+    /// if `what` fails, things that were moved before it stay so.
     ///
     /// # Errors
     /// Those of `what`, if it is done at once.
@@ -146,9 +153,15 @@ impl Context {
     /// What a segment's first pass runs in: it records what it finds, in the record of the segment around it if there
     /// is one, and nothing in it is a segment, since nothing is kept.
     pub(crate) fn first_pass(&self) -> (Self, Arc<Mutex<Record>>) {
+        let in_closure = self.is_in_closure();
         let record = self.record.clone().unwrap_or_default();
-        let context =
-            Context { record: Some(record.clone()), accumulators: None, executor: None, ..self.clone() };
+        let context = Context {
+            record: Some(record.clone()),
+            accumulators: None,
+            executor: None,
+            in_closure,
+            ..self.clone()
+        };
         (context, record)
     }
 
@@ -159,6 +172,52 @@ impl Context {
         accumulators: Option<Arc<Accumulators>>,
     ) -> Self {
         Context { record: Some(record), accumulators, states: Carried::Nowhere, ..self.clone() }
+    }
+
+    /// A copy for a segment of the parts called `names`, which knows of no other layers.
+    pub(crate) fn for_segment(&mut self, names: &[&str]) -> Self {
+        let uses = std::mem::take(&mut self.uses);
+        let prefixes: Vec<String> = names
+            .iter()
+            .map(
+                |name| {
+                    if self.path.is_empty() {
+                        (*name).to_owned()
+                    } else {
+                        format!("{}.{name}", self.path)
+                    }
+                },
+            )
+            .collect();
+        let is_in = |path: &str| {
+            prefixes.iter().any(|prefix| {
+                path.strip_prefix(prefix.as_str())
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            })
+        };
+        let mut copy = self.clone();
+        copy.uses
+            .extend(uses.iter().filter(|(path, _)| is_in(path)).map(|(path, count)| (path.clone(), *count)));
+        self.uses = uses;
+        copy
+    }
+
+    /// Runs `f` with nobody deciding how parts are run.
+    pub(crate) fn plainly<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
+        let executor = self.executor.take();
+        let result = f(self);
+        self.executor = executor;
+        result
+    }
+
+    /// Whether recomputes of segments are verified.
+    pub(crate) fn verifies(&self) -> bool {
+        self.verify
+    }
+
+    /// Whether recomputes of segments are to be verified.
+    pub(crate) fn with_verification(self, verify: bool) -> Self {
+        Context { verify, ..self }
     }
 
     /// Goes on behind layers that ran in a copy of this context.
@@ -176,7 +235,10 @@ impl Context {
         let count = self.uses.entry(self.path.clone()).or_default();
         *count += 1;
         let path = if *count > 1 { format!("{}#{count}", self.path) } else { self.path.clone() };
-        Context { path, ..self.clone() }
+        let uses = std::mem::take(&mut self.uses);
+        let layer = Context { path, ..self.clone() };
+        self.uses = uses;
+        layer
     }
 
     /// What one time chunk of a segment runs in: it begins at step `start` of the segment's window, with these states,
@@ -312,7 +374,9 @@ impl Context {
             let (segment, part) = (self.path.clone(), self.path.clone());
             return Err(Error::NotTimeChunkable { segment, part });
         }
-        self.check_place()?;
+        if self.training {
+            self.check_place()?;
+        }
         let computed = Arc::new(compute()?);
         if let Some(record) = &self.record {
             record.lock().statistics.insert(key, computed.clone());
@@ -344,12 +408,16 @@ impl Context {
         Ok(RandomKey { seed: self.seed, call: self.call, path: self.path.clone(), start: self.start })
     }
 
-    /// Refuses training inside of a checkpointed closure with a context that knows nothing of it: what outlives the
+    /// Refuses a checkpointed closure around this, with a context that knows nothing of it: what outlives the
     /// forward would move in the first pass and again in the recompute.
     fn check_place(&self) -> Result<()> {
-        match self.training && self.record.is_none() && is_inside_segment() {
+        match self.made_inside || self.is_in_closure() {
             true => Err(Error::TrainedInsideSegment { model: self.path.clone() }),
             false => Ok(()),
         }
+    }
+
+    fn is_in_closure(&self) -> bool {
+        self.in_closure || (self.record.is_none() && is_inside_segment())
     }
 }

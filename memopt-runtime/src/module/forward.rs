@@ -22,7 +22,8 @@ impl Moves {
     }
 
     fn make(&self) -> Result<()> {
-        std::mem::take(&mut *self.0.lock()).into_iter().try_for_each(|what| what())
+        let moves = std::mem::take(&mut *self.0.lock());
+        moves.into_iter().try_for_each(|what| what())
     }
 }
 

@@ -42,6 +42,7 @@ impl<M: Checkpointable> Method for Bound<M> {
 pub struct MethodJoin {
     name: &'static str,
     method: Arc<dyn Method>,
+    is_time_chunkable: bool,
 }
 
 /// How the outputs of branches become one signal.
@@ -65,14 +66,23 @@ pub enum JoinOp {
 impl JoinOp {
     /// A join by a method of the model.
     pub fn method<M: Checkpointable>(name: &'static str, model: &M, method: JoinMethod<M>) -> Self {
-        JoinOp::Method(MethodJoin { name, method: Arc::new(Bound { model: model.clone(), method }) })
+        let method = Arc::new(Bound { model: model.clone(), method });
+        JoinOp::Method(MethodJoin { name, method, is_time_chunkable: false })
+    }
+
+    /// The same join, of which its author says that it joins each time step by itself.
+    pub fn time_chunkable(self) -> Self {
+        match self {
+            JoinOp::Method(join) => JoinOp::Method(MethodJoin { is_time_chunkable: true, ..join }),
+            other => other,
+        }
     }
 
     /// The detached twin.
     pub fn detached(&self) -> Self {
         match self {
             JoinOp::Method(join) => {
-                JoinOp::Method(MethodJoin { name: join.name, method: join.method.detached() })
+                JoinOp::Method(MethodJoin { method: join.method.detached(), ..join.clone() })
             }
             other => other.clone(),
         }
@@ -86,9 +96,12 @@ impl JoinOp {
         }
     }
 
-    /// Whether it joins each time step by itself; of a method that is not known.
+    /// Whether it joins each time step by itself; of a method its author must say so.
     pub fn is_time_chunkable(&self) -> bool {
-        !matches!(self, JoinOp::Method(_))
+        match self {
+            JoinOp::Method(join) => join.is_time_chunkable,
+            _ => true,
+        }
     }
 
     /// The word for it in `join(...)`.
@@ -154,7 +167,8 @@ impl JoinOp {
                 [] => Err(wrong(0)),
                 tensors => Ok(Tensor::cat(tensors, 2)?.into()),
             },
-            JoinOp::Method(join) => join.method.apply(&branches, context),
+            // What it runs is not in the split tree, so that no plan is about it.
+            JoinOp::Method(join) => context.plainly(|context| join.method.apply(&branches, context)),
         }
     }
 }

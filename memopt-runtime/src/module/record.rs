@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Mean and inverse deviation by channel, over the whole window.
+/// Mean and squared deviations by channel, over the whole window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NormStatistics {
     /// Mean of each channel.

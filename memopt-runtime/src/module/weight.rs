@@ -69,7 +69,9 @@ impl WeightGradient {
     ///
     /// It has the weight's dtype, but for bf16 and f16 it is f32: sums are rounded once, when all is in.
     pub fn begin(&self) -> CpuStorage {
-        if let Some(sum) = self.accumulators.as_ref().and_then(|a| a.take(&self.path, self.name)) {
+        if let Some(sum) =
+            self.accumulators.as_ref().and_then(|a| a.take(&self.path, self.name, &self.variable))
+        {
             return sum;
         }
         let n = self.variable.elem_count();

@@ -234,6 +234,10 @@ impl ChannelLayer for Linear {
         }
     }
 
+    fn gives_channels_third(&self, input: Option<&[usize]>) -> bool {
+        input.is_some_and(|dims| dims.len() == 3)
+    }
+
     fn channels_are_third(&self, dims: &[usize]) -> bool {
         dims.len() == 3 && dims[2] == self.channels()
     }

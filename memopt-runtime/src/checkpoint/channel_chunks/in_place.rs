@@ -29,6 +29,9 @@ pub(super) fn run(sliced: Sliced, options: Options, x: Tensor, context: &mut Con
     let mut ran = segment.run(|x| -> candle_core::Result<Tensor> {
         let z = run_leaves(&twin, x[0].clone(), &mut first)?;
         sliced.check_channels(&z, &name)?;
+        if z.track_op() {
+            return Err(Error::HiddenParameter { segment: name.clone() }.into());
+        }
         let dims = z.dims().to_vec();
         let mut window = storage::taken(z)?;
         checksums = forward(&sliced, &mut window, &dims, &mut first, segment.verifies())?;

@@ -36,6 +36,21 @@ impl Sliced {
             .ok_or_else(|| {
                 wrong("it has no convolution of one group and no linear layer with a norm behind it")
             })?;
+        let (with_weights, norm) = (&leaves[layer], &leaves[layer + 1]);
+        for leaf in [with_weights, norm] {
+            let slice =
+                leaf.for_channels(0..1).map_err(|error| error.of_part(&format!("{segment}.{}", leaf.path())));
+            if slice?.is_none() {
+                return Err(wrong(&format!("`{}` cannot be run for some of its channels", leaf.path())));
+            }
+        }
+        let channels = |leaf: &Leaf| {
+            leaf.channel_layer().map(ChannelLayer::channels).or(leaf.window_norm().map(WindowNorm::channels))
+        };
+        if channels(with_weights) != channels(norm) {
+            let (gives, takes) = (with_weights.path(), norm.path());
+            return Err(wrong(&format!("`{gives}` gives another number of channels than `{takes}` takes")));
+        }
         for leaf in &leaves[layer + 2..] {
             let mixes = leaf.channel_layer().is_some() || leaf.window_norm().is_some();
             if mixes || leaf.for_channels(0..1)?.is_none() {
@@ -55,9 +70,9 @@ impl Sliced {
 
     /// Whether channels will be where they are cut for this input, as far as it can be known before anything runs.
     pub(super) fn takes(&self, x: &Tensor) -> bool {
-        // What comes before may give another rank, which matters to layers that take any.
-        let rank = if self.layer == 0 { x.rank() } else { 4 };
-        self.middle().is_some_and(|(_, layer, ..)| layer.channels_are_third(&vec![layer.channels(); rank]))
+        // What comes before may give other dimensions.
+        let input = (self.layer == 0).then_some(x.dims());
+        self.middle().is_some_and(|(_, layer, ..)| layer.gives_channels_third(input))
     }
 
     /// An error if channels are not where they are cut.

@@ -115,7 +115,9 @@ impl Backward {
                 return Err(no_steps(&self.name));
             };
             let mut untracked = self.context.chunk(range.start, Arc::new(Mutex::new(border.clone())));
-            let z = run_leaves(twin.before(), chunk(x, range.clone())?, &mut untracked)?.contiguous()?;
+            let chunk_of_x = chunk(x, range.clone())?;
+            let again = || run_leaves(twin.before(), chunk_of_x, &mut untracked);
+            let z = in_recompute(&self.name, again)?.contiguous()?;
             let input = leaf_if(true, normalized(norm, &z, statistics)?)?;
             let (y, before, after) = self.chunk_of(self.chunked.after(), input.clone(), range, begin)?;
             self.check_output(index, &y)?;

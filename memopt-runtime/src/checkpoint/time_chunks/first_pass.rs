@@ -48,6 +48,9 @@ pub(super) fn first_pass(
             let y = run_leaves(leaves, input(range.clone())?, &mut context)?;
             behind.borrow_mut().go_on_behind(&context);
             check_steps(&y, range, name)?;
+            if y.track_op() {
+                return Err(Error::HiddenParameter { segment: name.to_owned() });
+            }
             match &mut output {
                 Some(output) => output.push(&y)?,
                 None => output.insert(WindowBuffer::like(&y, steps)?).push(&y)?,

@@ -18,6 +18,7 @@ use super::leaves::{leaves_of, Leaf};
 use super::options::Options;
 use super::replay::in_chunks;
 use super::segment::Segment;
+use crate::compress::Auto;
 use crate::module::{Context, Signal, Step};
 use crate::{Error, Result};
 use backward::Backward;
@@ -45,6 +46,11 @@ pub(in crate::checkpoint) fn in_time_chunks(
     let path = options.segment.clone();
     // A view that repeats elements has a gradient for each of them here.
     let mut x = x.into_dense(&path)?.contiguous()?;
+    if !x.dtype().is_float() {
+        let what =
+            format!("floats expected in time chunks, {} given; recompute it as a whole", x.dtype().as_str());
+        return Err(Error::LayerInput { part: path, what });
+    }
     match x.dims().first() {
         None => {
             return Err(Error::LayerInput {
@@ -67,7 +73,8 @@ pub(in crate::checkpoint) fn in_time_chunks(
         let options = match (several, index) {
             (false, _) => options.clone(),
             (true, 0) => options.clone().renamed(format!("{path}[0]")),
-            (true, index) => Options::new(format!("{path}[{index}]")),
+            // What flows between them has no declared compressor.
+            (true, index) => options.clone().renamed(format!("{path}[{index}]")).compressor(Auto),
         };
         x = run(Chunked::new(leaves[piece].to_vec(), chunks, norms, coupled), options, x, context)?;
     }

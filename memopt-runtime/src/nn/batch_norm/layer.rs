@@ -73,6 +73,9 @@ impl BatchNorm {
 #[diagnostic::do_not_recommend]
 impl Checkpointable for BatchNorm {
     fn for_channels(&self, channels: Range<usize>) -> Result<Option<Part>> {
+        if channels.end > self.channels {
+            return Err(wrong("batch norm", format!("channels {channels:?} of {} asked for", self.channels)));
+        }
         let affine = match &self.affine {
             Some(affine) => Some(super::Affine {
                 weight: rows(&affine.weight, &channels)?,

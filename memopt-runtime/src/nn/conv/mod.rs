@@ -276,6 +276,10 @@ impl<const D: usize> ChannelLayer for Conv<D> {
         OUTPUT_GROUP
     }
 
+    fn gives_channels_third(&self, _: Option<&[usize]>) -> bool {
+        true
+    }
+
     fn back(
         &self,
         x: &Tensor,
