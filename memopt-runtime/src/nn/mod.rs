@@ -21,7 +21,8 @@
 //! What a layer gives depends on the layer and its input only, never on how the window is cut, which parts are run again,
 //! or how many threads there are:
 //!
-//! - Every matrix product is made for one image or one time step, on one thread; threads share the images out.
+//! - Every matrix product is made for one image or one time step, on one thread; threads share the images out. Where images
+//!   share products (tiles of a [`Conv2d`]), these are of a kind whose elements do not depend on each other.
 //! - Every sum over the window goes one time step after the other: statistics from the first to the last, gradients from
 //!   the last to the first, and from the last image to the first within a step.
 //! - Gradients of weights are added into a buffer that later chunks of time steps began

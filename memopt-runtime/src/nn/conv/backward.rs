@@ -128,11 +128,8 @@ impl<R: Real> Layer<'_, R> {
             let dx = &mut dx[index * stride..][..to];
             direct::input_gradient_image(self.geometry, self.weight, dy, dx, columns)?;
         }
-        match &self.tiles {
-            Some((tiles, weights)) => {
-                winograd::convolve(self.level, tiles, weights, None, dy, (dx, stride), &of_tiles, scratch)
-            }
-            None => Ok(()),
-        }
+        let Some((tiles, weights)) = &self.tiles else { return Ok(()) };
+        let convolution = winograd::Convolution { level: self.level, tiles, weights, bias: None };
+        convolution.convolve(dy, (dx, stride), &of_tiles, scratch)
     }
 }

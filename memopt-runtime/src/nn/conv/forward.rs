@@ -119,10 +119,13 @@ impl<R: Real> Layer<'_, R> {
                 }
             }
             if let Some((sizes, weights)) = &self.tiles {
-                winograd::convolve(level, sizes, weights, bias, x, (y, to), &of_tiles, tiles)?;
+                let convolution = winograd::Convolution { level, tiles: sizes, weights, bias };
+                convolution.convolve(x, (y, to), &of_tiles, tiles)?;
             }
             if let Some(blocks) = &self.blocks {
-                spikes::convolve(level, geometry, blocks, bias, &of_spikes, y, &self.ordinary, rows);
+                let wanted = &self.ordinary;
+                let convolution = spikes::Convolution { level, geometry, blocks, bias, wanted };
+                convolution.convolve(&of_spikes, y, rows);
             }
             if self.ordinary.contains(&false) {
                 let images = of_tiles.into_iter().chain(of_spikes.into_iter().map(|(index, _)| index));

@@ -47,7 +47,7 @@ impl Span {
 pub(super) fn to_lanes<R: Real>(level: SimdLevel, planes: &[R], span: Span, rows: &mut [R]) {
     debug_assert!(span.fits(planes.len(), rows.len()));
     #[cfg(target_arch = "x86_64")]
-    if level.clamped() == SimdLevel::Avx512 && span.lanes % 16 == 0 {
+    if level.clamped() == SimdLevel::Avx512 && span.lanes.is_multiple_of(16) {
         if let (Some(planes), Some(rows)) = (f32s(planes), f32s_mut(rows)) {
             return avx512::to_lanes(planes, span, rows);
         }
@@ -74,7 +74,7 @@ pub(super) fn from_lanes<R: Real>(
 ) {
     debug_assert!(span.fits(planes.len(), rows.len()) && span.is_disjoint());
     #[cfg(target_arch = "x86_64")]
-    if level.clamped() == SimdLevel::Avx512 && span.lanes % 16 == 0 {
+    if level.clamped() == SimdLevel::Avx512 && span.lanes.is_multiple_of(16) {
         if let (Some(rows), Some(planes)) = (f32s(rows), f32s_mut(planes)) {
             let add = add.and_then(|add| f32s(add)?.try_into().ok());
             return avx512::from_lanes(rows, add, planes, span);

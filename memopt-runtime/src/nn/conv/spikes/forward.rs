@@ -24,49 +24,52 @@ impl<R: Real> Blocks<R> {
     }
 }
 
-/// The convolution of images of spikes, each given with its number; the output of image `i` is the `i`-th of `y`.
-/// Only the blocks of output channels for which `wanted` is true are written.
-pub(in crate::nn::conv) fn convolve<R: Real>(
-    level: SimdLevel,
-    geometry: &Geometry,
-    blocks: &Blocks<R>,
-    bias: Option<&[R]>,
-    images: &[(usize, &SpikeMasks)],
-    y: &mut [R],
-    wanted: &[bool],
-    scratch: &mut Vec<R>,
-) {
-    let cut = Cut::new(geometry);
-    let (outputs, plane, wide) = (geometry.outputs, geometry.output_plane(), geometry.to[1]);
-    let rows = (cut.tile + 2) * cut.row;
-    for images in images.chunks(cut.together) {
-        let masks: Vec<&SpikeMasks> = images.iter().map(|(_, masks)| *masks).collect();
-        scratch.clear();
-        scratch.resize(images.len() * rows, R::ZERO);
-        let blocks = blocks.0.chunks_exact(geometry.inputs * AREA * LANES).zip(wanted).enumerate();
-        for (block, (weights, _)) in blocks.filter(|(_, (_, wanted))| **wanted) {
-            let lanes = LANES.min(outputs - block * LANES);
-            let mut add = [R::ZERO; LANES];
-            let bias = bias.map(|bias| {
-                add[..lanes].copy_from_slice(&bias[block * LANES..][..lanes]);
-                &add
-            });
-            for tile in cut.tiles() {
-                let walk = Walk { masks: &masks, channel: 0, rows: tile.clone(), cut };
-                scatter(level, &walk, weights, scratch, rows);
-                // Later spikes add to the last two rows. After the last tile, all rows are zero again.
-                let done = if tile.end == cut.height { tile.len() + 2 } else { tile.len() };
-                for ((image, _), sums) in images.iter().zip(scratch.chunks_exact_mut(rows)) {
-                    let y = &mut y[(image * outputs + block * LANES) * plane..];
-                    for (row, sums) in sums.chunks_exact(cut.row).take(done).enumerate() {
-                        let at = (tile.start + row).checked_sub(cut.border[0]);
-                        if let Some(at) = at.filter(|&at| at < geometry.to[0]) {
-                            let span = Span { lanes, plane, start: at * wide, len: wide };
-                            from_lanes(level, &sums[cut.border[1] * LANES..], bias, y, span);
+/// A convolution of images of spikes.
+pub(in crate::nn::conv) struct Convolution<'a, R> {
+    pub level: SimdLevel,
+    pub geometry: &'a Geometry,
+    pub blocks: &'a Blocks<R>,
+    pub bias: Option<&'a [R]>,
+    /// Which blocks of output channels are written.
+    pub wanted: &'a [bool],
+}
+
+impl<R: Real> Convolution<'_, R> {
+    /// The convolution of images of spikes, each given with its number; the output of image `i` is the `i`-th of `y`.
+    pub fn convolve(&self, images: &[(usize, &SpikeMasks)], y: &mut [R], scratch: &mut Vec<R>) {
+        let Convolution { level, geometry, blocks, bias, wanted } = *self;
+        let cut = Cut::new(geometry);
+        let (outputs, plane, wide) = (geometry.outputs, geometry.output_plane(), geometry.to[1]);
+        let rows = (cut.tile + 2) * cut.row;
+        for images in images.chunks(cut.together) {
+            let masks: Vec<&SpikeMasks> = images.iter().map(|(_, masks)| *masks).collect();
+            scratch.clear();
+            scratch.resize(images.len() * rows, R::ZERO);
+            let blocks = blocks.0.chunks_exact(geometry.inputs * AREA * LANES).zip(wanted).enumerate();
+            for (block, (weights, _)) in blocks.filter(|(_, (_, wanted))| **wanted) {
+                let lanes = LANES.min(outputs - block * LANES);
+                let mut add = [R::ZERO; LANES];
+                let bias = bias.map(|bias| {
+                    add[..lanes].copy_from_slice(&bias[block * LANES..][..lanes]);
+                    &add
+                });
+                for tile in cut.tiles() {
+                    let walk = Walk { masks: &masks, channel: 0, rows: tile.clone(), cut };
+                    scatter(level, &walk, weights, scratch, rows);
+                    // Later spikes add to the last two rows. After the last tile, all rows are zero again.
+                    let done = if tile.end == cut.height { tile.len() + 2 } else { tile.len() };
+                    for ((image, _), sums) in images.iter().zip(scratch.chunks_exact_mut(rows)) {
+                        let y = &mut y[(image * outputs + block * LANES) * plane..];
+                        for (row, sums) in sums.chunks_exact(cut.row).take(done).enumerate() {
+                            let at = (tile.start + row).checked_sub(cut.border[0]);
+                            if let Some(at) = at.filter(|&at| at < geometry.to[0]) {
+                                let span = Span { lanes, plane, start: at * wide, len: wide };
+                                from_lanes(level, &sums[cut.border[1] * LANES..], bias, y, span);
+                            }
                         }
+                        sums.copy_within(done * cut.row..(tile.len() + 2) * cut.row, 0);
+                        sums[(tile.len() + 2 - done) * cut.row..].fill(R::ZERO);
                     }
-                    sums.copy_within(done * cut.row..(tile.len() + 2) * cut.row, 0);
-                    sums[(tile.len() + 2 - done) * cut.row..].fill(R::ZERO);
                 }
             }
         }

@@ -21,7 +21,7 @@ mod masks;
 mod scatter;
 mod weight;
 
-pub(super) use forward::{convolve, Blocks};
+pub(super) use forward::{Blocks, Convolution};
 pub(super) use masks::SpikeMasks;
 pub(super) use weight::add_weight_gradient;
 

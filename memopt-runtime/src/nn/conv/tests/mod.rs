@@ -124,14 +124,15 @@ pub(super) fn naive(
     bias: &[f64],
 ) -> [Vec<f64>; 3] {
     let Geometry { inputs, outputs, from, to, .. } = *geometry;
+    assert_eq!(bias.len(), outputs);
     let mut y = vec![0.; dy.len()];
     let mut dx = vec![0.; x.len()];
     let mut dw = vec![0.; weight.len()];
     for image in 0..x.len() / geometry.input_image() {
-        for output in 0..outputs {
+        for (output, bias) in bias.iter().enumerate() {
             for (row, column) in (0..to[0]).flat_map(|row| (0..to[1]).map(move |column| (row, column))) {
                 let place = ((image * outputs + output) * to[0] + row) * to[1] + column;
-                y[place] += bias[output];
+                y[place] += bias;
                 for input in 0..inputs {
                     for tap in 0..9 {
                         let at = (row + tap / 3).wrapping_sub(geometry.padding[0]);

@@ -139,96 +139,105 @@ struct Segment {
     first: usize,
 }
 
-/// The convolution of the images `which` of `x`; the output of image `i` begins at `i * stride` of `y`.
-pub(super) fn convolve<R: Real>(
-    level: SimdLevel,
-    tiles: &Tiles,
-    weights: &Weights<R>,
-    bias: Option<&[R]>,
-    x: &[R],
-    (y, stride): (&mut [R], usize),
-    which: &[usize],
-    scratch: &mut Scratch<R>,
-) -> Result<()> {
-    let [high, wide] = tiles.count();
-    let step = tiles.rows_at_a_time();
-    let all = which.len() * high;
-    for start in (0..all).step_by(step) {
-        let end = (start + step).min(all);
-        let mut segments = Vec::new();
-        let mut row = start;
-        while row < end {
-            let (index, ty) = (row / high, row % high);
-            let rows = (high - ty).min(end - row);
-            segments.push(Segment { image: which[index], rows: ty..ty + rows, first: (row - start) * wide });
-            row += rows;
-        }
-        let count = ((end - start) * wide).next_multiple_of(16).max(32);
-        block(level, tiles, weights, bias, x, (y, stride), (&segments, count), scratch)?;
-    }
-    Ok(())
+/// A convolution by tiles.
+pub(super) struct Convolution<'a, R> {
+    pub level: SimdLevel,
+    pub tiles: &'a Tiles,
+    pub weights: &'a Weights<R>,
+    pub bias: Option<&'a [R]>,
 }
 
-/// Some rows of tiles, all output channels.
-fn block<R: Real>(
-    level: SimdLevel,
-    tiles: &Tiles,
-    weights: &Weights<R>,
-    bias: Option<&[R]>,
-    x: &[R],
-    (y, stride): (&mut [R], usize),
-    (segments, count): (&[Segment], usize),
-    scratch: &mut Scratch<R>,
-) -> Result<()> {
-    let Tiles { inputs, outputs, .. } = *tiles;
-    let from = Layout::new(count, inputs);
-    let to = Layout::new(count, OUTPUTS.min(outputs));
-    grow(&mut scratch.tiles, from.len());
-    grow(&mut scratch.products, to.len());
-    let plane = tiles.input_plane();
-    for channel in (0..inputs).step_by(LANES) {
-        for segment in segments {
-            let rows = input::rows(tiles, &segment.rows);
-            let (width, lanes) = (tiles.from[1], LANES.min(inputs - channel));
-            let span = Span { lanes, plane, start: rows.start * width, len: rows.len() * width };
-            grow(&mut scratch.pixels, span.len * LANES);
-            to_lanes(level, &x[(segment.image * inputs + channel) * plane..], span, &mut scratch.pixels);
-            let to = &mut scratch.tiles[segment.first * from.row + channel..];
-            input::transform(level, tiles, &segment.rows, &scratch.pixels, to, from);
-        }
-    }
-    let plane = tiles.output_plane();
-    for first in (0..outputs).step_by(OUTPUTS) {
-        let channels = OUTPUTS.min(outputs - first).next_multiple_of(16);
-        for product in 0..PRODUCTS {
-            let tiles = &scratch.tiles[product * from.plane..];
-            let products = &mut scratch.products[product * to.plane..];
-            let parts = inputs.div_ceil(DEPTH);
-            for part in 0..parts {
-                let depth = part * inputs / parts..(part + 1) * inputs / parts;
-                let a = Matrix { values: &tiles[depth.start..], row: from.row, column: 1 };
-                let b = weights.matrix(product, depth.start, first);
-                multiply((count, channels, depth.len()), (products, to.row), part > 0, a, b)?;
+impl<R: Real> Convolution<'_, R> {
+    /// The convolution of the images `which` of `x`; the output of image `i` begins at `i * stride` of `y`.
+    pub fn convolve(
+        &self,
+        x: &[R],
+        (y, stride): (&mut [R], usize),
+        which: &[usize],
+        scratch: &mut Scratch<R>,
+    ) -> Result<()> {
+        let [high, wide] = self.tiles.count();
+        let step = self.tiles.rows_at_a_time();
+        let all = which.len() * high;
+        for start in (0..all).step_by(step) {
+            let end = (start + step).min(all);
+            let mut segments = Vec::new();
+            let mut row = start;
+            while row < end {
+                let (index, ty) = (row / high, row % high);
+                let rows = (high - ty).min(end - row);
+                segments.push(Segment {
+                    image: which[index],
+                    rows: ty..ty + rows,
+                    first: (row - start) * wide,
+                });
+                row += rows;
             }
+            let count = ((end - start) * wide).next_multiple_of(16).max(32);
+            self.block(x, (y, stride), (&segments, count), scratch)?;
         }
-        for channel in (first..outputs.min(first + OUTPUTS)).step_by(LANES) {
-            let lanes = LANES.min(outputs - channel);
-            let mut add = [R::ZERO; LANES];
-            let bias = bias.map(|bias| {
-                add[..lanes].copy_from_slice(&bias[channel..][..lanes]);
-                &add
-            });
+        Ok(())
+    }
+
+    /// Some rows of tiles, all output channels.
+    fn block(
+        &self,
+        x: &[R],
+        (y, stride): (&mut [R], usize),
+        (segments, count): (&[Segment], usize),
+        scratch: &mut Scratch<R>,
+    ) -> Result<()> {
+        let Convolution { level, tiles, weights, bias } = *self;
+        let Tiles { inputs, outputs, .. } = *tiles;
+        let from = Layout::new(count, inputs);
+        let to = Layout::new(count, OUTPUTS.min(outputs));
+        grow(&mut scratch.tiles, from.len());
+        grow(&mut scratch.products, to.len());
+        let plane = tiles.input_plane();
+        for channel in (0..inputs).step_by(LANES) {
             for segment in segments {
-                let rows = output::rows(tiles, &segment.rows);
-                let width = tiles.to[1];
+                let rows = input::rows(tiles, &segment.rows);
+                let (width, lanes) = (tiles.from[1], LANES.min(inputs - channel));
                 let span = Span { lanes, plane, start: rows.start * width, len: rows.len() * width };
                 grow(&mut scratch.pixels, span.len * LANES);
-                let from = &scratch.products[segment.first * to.row + channel - first..];
-                output::transform(level, tiles, &segment.rows, from, to, &mut scratch.pixels);
-                let y = &mut y[segment.image * stride + channel * plane..];
-                from_lanes(level, &scratch.pixels, bias, y, span);
+                to_lanes(level, &x[(segment.image * inputs + channel) * plane..], span, &mut scratch.pixels);
+                let to = &mut scratch.tiles[segment.first * from.row + channel..];
+                input::transform(level, tiles, &segment.rows, &scratch.pixels, to, from);
             }
         }
+        let plane = tiles.output_plane();
+        for first in (0..outputs).step_by(OUTPUTS) {
+            let channels = OUTPUTS.min(outputs - first).next_multiple_of(16);
+            for product in 0..PRODUCTS {
+                let tiles = &scratch.tiles[product * from.plane..];
+                let products = &mut scratch.products[product * to.plane..];
+                let parts = inputs.div_ceil(DEPTH);
+                for part in 0..parts {
+                    let depth = part * inputs / parts..(part + 1) * inputs / parts;
+                    let a = Matrix { values: &tiles[depth.start..], row: from.row, column: 1 };
+                    let b = weights.matrix(product, depth.start, first);
+                    multiply((count, channels, depth.len()), (products, to.row), part > 0, a, b)?;
+                }
+            }
+            for channel in (first..outputs.min(first + OUTPUTS)).step_by(LANES) {
+                let lanes = LANES.min(outputs - channel);
+                let mut add = [R::ZERO; LANES];
+                let bias = bias.map(|bias| {
+                    add[..lanes].copy_from_slice(&bias[channel..][..lanes]);
+                    &add
+                });
+                for segment in segments {
+                    let rows = output::rows(tiles, &segment.rows);
+                    let width = tiles.to[1];
+                    let span = Span { lanes, plane, start: rows.start * width, len: rows.len() * width };
+                    grow(&mut scratch.pixels, span.len * LANES);
+                    let from = &scratch.products[segment.first * to.row + channel - first..];
+                    output::transform(level, tiles, &segment.rows, from, to, &mut scratch.pixels);
+                    let y = &mut y[segment.image * stride + channel * plane..];
+                    from_lanes(level, &scratch.pixels, bias, y, span);
+                }
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
