@@ -1,5 +1,6 @@
 //! Raw CPU buffers behind tensors: owned copies, bytes, addresses. Everything here is dtype-generic glue.
 
+use crate::compress::kernels::copied;
 use candle_core::op::BackpropOp;
 use candle_core::{CpuStorage, DType, Device, Layout, Result, Shape, Storage, Tensor};
 use std::ops::Range;
@@ -76,7 +77,7 @@ pub(crate) fn copy_of(tensor: &Tensor) -> Result<Option<CpuStorage>> {
         let range = range(layout)?;
         macro_rules! copy {
             ($($variant:ident)*) => {
-                match storage { $(CpuStorage::$variant(v) => Some(CpuStorage::$variant(v[range].to_vec())),)* }
+                match storage { $(CpuStorage::$variant(v) => Some(CpuStorage::$variant(copied(&v[range]))),)* }
             };
         }
         copy!(U8 U32 I16 I32 I64 BF16 F16 F32 F64 F8E4M3 F6E2M3 F6E3M2 F4 F8E8M0)

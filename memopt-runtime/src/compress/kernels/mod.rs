@@ -34,5 +34,5 @@ pub use bits::Bits;
 pub use bytes::Bytes;
 pub use element::Element;
 pub use level::SimdLevel;
-pub(crate) use memory::written;
+pub(crate) use memory::{copied, written};
 pub use sparse::Sparse;
