@@ -4,6 +4,7 @@ mod channels;
 
 pub(crate) use channels::{gather, split, ChannelsMut};
 
+use crate::compress::kernels::copied;
 use candle_core::op::BackpropOp;
 use candle_core::{CpuStorage, DType, Device, InplaceOp1, Layout, Result, Shape, Storage, Tensor};
 use parking_lot::Mutex;
@@ -81,7 +82,7 @@ pub(crate) fn copy_of(tensor: &Tensor) -> Result<Option<CpuStorage>> {
         let range = range(layout)?;
         macro_rules! copy {
             ($($variant:ident)*) => {
-                match storage { $(CpuStorage::$variant(v) => Some(CpuStorage::$variant(v[range].to_vec())),)* }
+                match storage { $(CpuStorage::$variant(v) => Some(CpuStorage::$variant(copied(&v[range]))),)* }
             };
         }
         copy!(U8 U32 I16 I32 I64 BF16 F16 F32 F64 F8E4M3 F6E2M3 F6E3M2 F4 F8E8M0)

@@ -20,7 +20,8 @@ pub(crate) trait Real:
 
     fn from_f64(value: f64) -> Self;
     fn to_f64(self) -> f64;
-    fn exp(self) -> Self;
+    /// `e^self`, of a number that is not above 0.
+    fn exp_of_nonpositive(self) -> Self;
     fn abs(self) -> Self;
 }
 
@@ -76,7 +77,7 @@ macro_rules! storage {
 }
 
 macro_rules! real {
-    ($ty:ident $variant:ident) => {
+    ($ty:ident $variant:ident, $exp:path) => {
         impl Real for $ty {
             const LOWEST: Self = $ty::NEG_INFINITY;
 
@@ -91,8 +92,8 @@ macro_rules! real {
             }
 
             #[inline(always)]
-            fn exp(self) -> Self {
-                <$ty>::exp(self)
+            fn exp_of_nonpositive(self) -> Self {
+                $exp(self)
             }
 
             #[inline(always)]
@@ -128,8 +129,8 @@ macro_rules! real {
         }
     };
 }
-real!(f32 F32);
-real!(f64 F64);
+real!(f32 F32, super::exp::exp_of_nonpositive);
+real!(f64 F64, f64::exp);
 
 macro_rules! half {
     ($ty:ident $variant:ident) => {

@@ -42,6 +42,7 @@ mod chunk_tests;
 mod conv;
 mod dropout;
 mod element;
+mod exp;
 mod flatten;
 mod function;
 mod identity;

@@ -63,6 +63,56 @@ pub(crate) fn sum(n: usize, f: impl Fn(usize) -> f64) -> f64 {
     ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]))
 }
 
+/// Lanes of [`sums`].
+const LANES: usize = 16;
+
+/// Sums of the terms of values, in lanes: a fixed order that fills vector units and needs no single chain of additions.
+#[inline(always)]
+pub(crate) fn sums<const K: usize, T: Copy>(values: &[T], terms: impl Fn(T) -> [f64; K]) -> [f64; K] {
+    sums_of_pairs(values, values, |value, _| terms(value))
+}
+
+/// The same of pairs; as many as the fewer of the two.
+#[inline(always)]
+pub(crate) fn sums_of_pairs<const K: usize, A: Copy, B: Copy>(
+    a: &[A],
+    b: &[B],
+    terms: impl Fn(A, B) -> [f64; K],
+) -> [f64; K] {
+    let mut sums = [[0f64; LANES]; K];
+    let (a, b) = (a.chunks(LANES), b.chunks(LANES));
+    for (a, b) in a.zip(b) {
+        match (<&[A; LANES]>::try_from(a), <&[B; LANES]>::try_from(b)) {
+            (Ok(a), Ok(b)) => {
+                for lane in 0..LANES {
+                    let terms = terms(a[lane], b[lane]);
+                    for k in 0..K {
+                        sums[k][lane] += terms[k];
+                    }
+                }
+            }
+            _ => {
+                for (lane, (a, b)) in a.iter().zip(b).enumerate() {
+                    let terms = terms(*a, *b);
+                    for k in 0..K {
+                        sums[k][lane] += terms[k];
+                    }
+                }
+            }
+        }
+    }
+    let mut width = LANES / 2;
+    while width > 0 {
+        for sums in &mut sums {
+            for lane in 0..width {
+                sums[lane] += sums[lane + width];
+            }
+        }
+        width /= 2;
+    }
+    sums.map(|sums| sums[0])
+}
+
 /// Adds the gradient of a bias: `to[c] += sum over images and plane of dy`, one step after the other, the last first.
 pub(crate) fn add_bias_gradient<E: Element>(planes: Planes, dy: &[E], to: &mut [E::Real]) {
     to.par_chunks_mut(CHANNELS).enumerate().for_each(|(block, to)| {
@@ -106,12 +156,19 @@ pub(crate) fn accumulate<E: Element>(
 
 #[cfg(test)]
 mod tests {
-    use super::sum;
+    use super::{sum, sums, sums_of_pairs};
 
     #[test]
     fn sums_have_all_terms() {
         for n in 0..40usize {
-            assert_eq!(sum(n, |i| i as f64), (n * n.saturating_sub(1) / 2) as f64);
+            let expected = (n * n.saturating_sub(1) / 2) as f64;
+            let values: Vec<usize> = (0..n).collect();
+            assert_eq!(sum(n, |i| i as f64), expected);
+            assert_eq!(sums(&values, |i| [i as f64, 1.]), [expected, n as f64]);
+            assert_eq!(
+                sums_of_pairs(&values, &vec![2f32; n], |i, two| [i as f64 * f64::from(two)]),
+                [2. * expected]
+            );
         }
     }
 }

@@ -121,7 +121,7 @@ impl Surrogate {
             }
             // With e = exp(-|alpha x|), s (1 - s) = e / (1 + e)^2: unlike 1 - s, exact far from the threshold too.
             Surrogate::Sigmoid(_) => each(x, |x| {
-                let e = (-(a * x).abs()).exp();
+                let e = (-(a * x).abs()).exp_of_nonpositive();
                 a * e / ((one + e) * (one + e))
             }),
             Surrogate::PiecewiseQuadratic(_) => each(x, |x| {

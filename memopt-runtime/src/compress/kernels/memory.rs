@@ -5,7 +5,10 @@
 //! was no faster on top of that, probably because the system has just brought the page into the cache by clearing it.
 #![allow(unsafe_code)]
 
+use rayon::prelude::*;
 use std::mem::MaybeUninit;
+
+use super::parallel::PARALLEL_BYTES;
 
 /// Size of a huge page on the systems that have them for 4 KiB base pages; only whole ones are asked for.
 #[cfg(target_os = "linux")]
@@ -31,6 +34,27 @@ pub unsafe fn written<T>(length: usize, write: impl FnOnce(&mut [MaybeUninit<T>]
     // SAFETY: the capacity is at least `length`, and the caller vouches that all of them are written.
     unsafe { vector.set_len(length) };
     Some(vector)
+}
+
+/// A copy of a slice; a large one by several threads, each of which brings its pages into memory.
+pub fn copied<T: Copy + Send + Sync>(from: &[T]) -> Vec<T> {
+    /// Elements that one task copies.
+    const TASK: usize = 1 << 17;
+    if size_of_val(from) < PARALLEL_BYTES {
+        return from.to_vec();
+    }
+    // SAFETY: the tasks cover the whole slice, and each writes all of its part.
+    let copy = unsafe {
+        written(from.len(), |to| {
+            to.par_chunks_mut(TASK).zip(from.par_chunks(TASK)).for_each(|(to, from)| {
+                for (to, from) in to.iter_mut().zip(from) {
+                    to.write(*from);
+                }
+            });
+            true
+        })
+    };
+    copy.unwrap_or_default()
 }
 
 /// Asks for huge pages behind a large slice, which should not have been written yet. A hint: errors are ignored.

@@ -34,5 +34,5 @@ pub use bits::Bits;
 pub use bytes::Bytes;
 pub use element::Element;
 pub use level::SimdLevel;
-pub(crate) use memory::{advise_huge_pages, written};
+pub(crate) use memory::{advise_huge_pages, copied, written};
 pub use sparse::Sparse;

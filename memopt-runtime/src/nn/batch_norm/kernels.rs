@@ -1,61 +1,24 @@
 //! The arithmetic of batch norm: sums per channel and time step in f64, elements in their own type.
+//!
+//! Unsafe: an output in fresh memory that the pass writes for the first time.
+#![allow(unsafe_code)]
 
+use super::loops::{InputGradient, Moment, Moments, NormalizeBeside, NormalizeOver, Products};
+use crate::compress::kernels::{written, SimdLevel};
 use crate::module::{NormStatistics, NormSums};
 use crate::nn::element::{Element, Real};
-use crate::nn::reduce::{sum, Planes, CHANNELS};
+use crate::nn::reduce::{Planes, CHANNELS};
+use crate::nn::simd;
 use rayon::prelude::*;
-
-/// Merges the time steps of `z` into the statistics, the first one first (Chan, Golub, LeVeque 1979).
-pub(super) fn add_statistics<E: Element>(planes: Planes, z: &[E], statistics: &mut NormStatistics) {
-    let step_count = (planes.images * planes.size) as f64;
-    if step_count == 0. {
-        return;
-    }
-    let before = statistics.count;
-    let blocks =
-        statistics.mean.par_chunks_mut(CHANNELS).zip(statistics.squares.par_chunks_mut(CHANNELS)).enumerate();
-    blocks.for_each(|(block, (means, squares))| {
-        let mut count = before;
-        for step in 0..planes.steps {
-            let mut step_means = [0f64; CHANNELS];
-            for image in 0..planes.images {
-                for (index, total) in step_means[..means.len()].iter_mut().enumerate() {
-                    let plane = planes.plane(z, step, image, block * CHANNELS + index);
-                    *total += sum(plane.len(), |i| plane[i].load().to_f64());
-                }
-            }
-            step_means.iter_mut().for_each(|mean| *mean /= step_count);
-            let mut step_squares = [0f64; CHANNELS];
-            for image in 0..planes.images {
-                for (index, total) in step_squares[..means.len()].iter_mut().enumerate() {
-                    let plane = planes.plane(z, step, image, block * CHANNELS + index);
-                    let mean = step_means[index];
-                    *total += sum(plane.len(), |i| {
-                        let deviation = plane[i].load().to_f64() - mean;
-                        deviation * deviation
-                    });
-                }
-            }
-            let merged = count + step_count;
-            for (index, (mean, squares)) in means.iter_mut().zip(squares.iter_mut()).enumerate() {
-                let delta = step_means[index] - *mean;
-                *mean += delta * (step_count / merged);
-                *squares += step_squares[index] + delta * delta * (count * step_count / merged);
-            }
-            count = merged;
-        }
-    });
-    statistics.count = before + step_count * planes.steps as f64;
-}
 
 /// What the elements of one channel are normalized with.
 #[derive(Clone, Copy)]
 pub(super) struct Channel<R> {
-    mean: R,
+    pub(super) mean: R,
     /// `1 / sqrt(variance + eps)`
-    inverse: R,
-    weight: R,
-    bias: R,
+    pub(super) inverse: R,
+    pub(super) weight: R,
+    pub(super) bias: R,
 }
 
 pub(super) fn channels<R: Real>(
@@ -74,76 +37,140 @@ pub(super) fn channels<R: Real>(
         .collect()
 }
 
-/// `z` becomes the normalized output.
-pub(super) fn normalize<E: Element>(planes: Planes, channels: &[Channel<E::Real>], z: &mut [E]) {
-    if planes.len() == 0 {
-        return;
-    }
-    z.par_chunks_mut(planes.image()).for_each(|image| {
-        for (plane, channel) in image.chunks_exact_mut(planes.size).zip(channels) {
-            let Channel { mean, inverse, weight, bias } = *channel;
-            plane.iter_mut().for_each(|z| *z = E::store((z.load() - mean) * inverse * weight + bias));
-        }
-    });
+/// The passes of batch norm over its input's elements.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Passes {
+    pub(super) planes: Planes,
+    pub(super) level: SimdLevel,
 }
 
-/// Adds the time steps of `step_range` to the sums of `dy` and of `dy` times the normalized values, the last one first.
-pub(super) fn add_sums<E: Element>(
-    planes: Planes,
-    step_range: std::ops::Range<usize>,
-    channels: &[Channel<E::Real>],
-    (z, dy): (&[E], &[E]),
-    sums: &mut NormSums,
-) {
-    let blocks =
-        sums.dy.par_chunks_mut(CHANNELS).zip(sums.dy_normalized.par_chunks_mut(CHANNELS)).enumerate();
-    blocks.for_each(|(block, (to_dy, to_normalized))| {
-        for step in step_range.clone().rev() {
-            let (mut of_dy, mut of_normalized) = ([0f64; CHANNELS], [0f64; CHANNELS]);
-            for image in (0..planes.images).rev() {
-                for index in 0..to_dy.len() {
-                    let channel = block * CHANNELS + index;
-                    let (z, dy) =
-                        (planes.plane(z, step, image, channel), planes.plane(dy, step, image, channel));
-                    let Channel { mean, inverse, .. } = channels[channel];
-                    of_dy[index] += sum(dy.len(), |i| dy[i].load().to_f64());
-                    of_normalized[index] +=
-                        sum(dy.len(), |i| dy[i].load().to_f64() * ((z[i].load() - mean) * inverse).to_f64());
-                }
-            }
-            to_dy.iter_mut().zip(of_dy).for_each(|(to, of)| *to += of);
-            to_normalized.iter_mut().zip(of_normalized).for_each(|(to, of)| *to += of);
-        }
-    });
-}
-
-/// `dy` becomes the gradient of `z`.
-pub(super) fn input_gradient<E: Element>(
-    planes: Planes,
-    channels: &[Channel<E::Real>],
-    z: &[E],
-    dy: &mut [E],
-    (sums, count): (&NormSums, f64),
-) {
-    if planes.len() == 0 {
-        return;
+impl Passes {
+    pub(super) fn new(planes: Planes) -> Self {
+        Passes { planes, level: SimdLevel::detected() }
     }
-    // What the mean and the deviation depend on `z` takes away: the mean of dy, and its part along z.
-    let means: Vec<(E::Real, E::Real)> = sums
-        .dy
-        .iter()
-        .zip(&sums.dy_normalized)
-        .map(|(dy, normalized)| (E::Real::from_f64(dy / count), E::Real::from_f64(normalized / count)))
-        .collect();
-    dy.par_chunks_mut(planes.image()).zip(z.par_chunks(planes.image())).for_each(|(dy, z)| {
-        let planes = dy.chunks_exact_mut(planes.size).zip(z.chunks_exact(planes.size));
-        for ((dy, z), (channel, &(of_dy, of_normalized))) in planes.zip(channels.iter().zip(&means)) {
-            let Channel { mean, inverse, weight, .. } = *channel;
-            let scale = weight * inverse;
-            for (dy, z) in dy.iter_mut().zip(z) {
-                let normalized = (z.load() - mean) * inverse;
-                *dy = E::store(scale * ((dy.load() - of_dy) - normalized * of_normalized));
+
+    /// Merges the time steps of `z` into the statistics, the first one first (Chan, Golub, LeVeque 1979).
+    pub(super) fn add_statistics<E: Element>(self, z: &[E], statistics: &mut NormStatistics) {
+        let Passes { planes, level } = self;
+        let step_count = (planes.images * planes.size) as f64;
+        if step_count == 0. {
+            return;
+        }
+        let steps = self.by_step(|step, channels| {
+            let mut moments = [Moment::default(); CHANNELS];
+            let to = &mut moments[..channels.len()];
+            simd::run(level, Moments { planes, z, step, first: channels.start, to });
+            moments
+        });
+        let mut count = statistics.count;
+        for blocks in steps.chunks_exact(self.blocks()) {
+            let merged = count + step_count;
+            let moments = blocks.iter().flatten();
+            let all = statistics.mean.iter_mut().zip(&mut statistics.squares).zip(moments);
+            for ((mean, squares), moment) in all {
+                let (step_mean, step_squares) = moment.centered(step_count);
+                let delta = step_mean - *mean;
+                *mean += delta * (step_count / merged);
+                *squares += step_squares + delta * delta * (count * step_count / merged);
+            }
+            count = merged;
+        }
+        statistics.count = count;
+    }
+
+    /// `z` becomes the normalized output.
+    pub(super) fn normalize_over<E: Element>(self, channels: &[Channel<E::Real>], z: &mut [E]) {
+        let Passes { planes, level } = self;
+        if planes.len() == 0 {
+            return;
+        }
+        z.par_chunks_mut(planes.image()).for_each(|z| {
+            simd::run(level, NormalizeOver { size: planes.size, channels, z });
+        });
+    }
+
+    /// The normalized output for `z`.
+    pub(super) fn normalize_beside<E: Element>(self, channels: &[Channel<E::Real>], z: &[E]) -> Vec<E> {
+        let Passes { planes, level } = self;
+        if planes.len() == 0 {
+            return Vec::new();
+        }
+        // SAFETY: the images cover all of `y`, and the loops write all planes of each; there are as many channels.
+        let y = unsafe {
+            written(z.len(), |y| {
+                let images = y.par_chunks_mut(planes.image()).zip(z.par_chunks(planes.image()));
+                images.for_each(|(y, z)| {
+                    simd::run(level, NormalizeBeside { size: planes.size, channels, z, y });
+                });
+                channels.len() == planes.channels && z.len() == planes.len()
+            })
+        };
+        y.unwrap_or_default()
+    }
+
+    /// Adds the time steps of `step_range` to the sums of `dy` and of `dy` times the normalized values, the last one first.
+    pub(super) fn add_sums<E: Element>(
+        self,
+        step_range: std::ops::Range<usize>,
+        channels: &[Channel<E::Real>],
+        (z, dy): (&[E], &[E]),
+        sums: &mut NormSums,
+    ) {
+        let Passes { planes, level } = self;
+        let range = Planes { steps: step_range.len(), ..planes };
+        let steps = Passes { planes: range, level }.by_step(|step, block| {
+            let mut products = [[0.; 2]; CHANNELS];
+            let to = &mut products[..block.len()];
+            let step = step_range.start + step;
+            simd::run(level, Products { planes, z, dy, step, first: block.start, channels, to });
+            products
+        });
+        for blocks in steps.chunks_exact(self.blocks()).rev() {
+            let all = sums.dy.iter_mut().zip(&mut sums.dy_normalized).zip(blocks.iter().flatten());
+            for ((to_dy, to_normalized), [dy, normalized]) in all {
+                *to_dy += dy;
+                *to_normalized += normalized;
             }
         }
-    });
+    }
+
+    /// `dy` becomes the gradient of `z`.
+    pub(super) fn input_gradient<E: Element>(
+        self,
+        channels: &[Channel<E::Real>],
+        z: &[E],
+        dy: &mut [E],
+        (sums, count): (&NormSums, f64),
+    ) {
+        let Passes { planes, level } = self;
+        if planes.len() == 0 {
+            return;
+        }
+        let mean = |sum: &f64| E::Real::from_f64(sum / count);
+        let means: Vec<_> = sums
+            .dy
+            .iter()
+            .zip(&sums.dy_normalized)
+            .map(|(dy, normalized)| (mean(dy), mean(normalized)))
+            .collect();
+        dy.par_chunks_mut(planes.image()).zip(z.par_chunks(planes.image())).for_each(|(dy, z)| {
+            simd::run(level, InputGradient { size: planes.size, channels, means: &means, z, dy });
+        });
+    }
+
+    /// Blocks of channels in a time step.
+    fn blocks(&self) -> usize {
+        self.planes.channels.div_ceil(CHANNELS).max(1)
+    }
+
+    /// What `f` gives for each time step and block of channels, in this order. Sums of a channel depend on no others, so
+    /// that blocks do not matter for the bits.
+    fn by_step<T: Send>(&self, f: impl Fn(usize, std::ops::Range<usize>) -> T + Send + Sync) -> Vec<T> {
+        let (blocks, channels) = (self.blocks(), self.planes.channels);
+        let task = |index: usize| {
+            let (step, start) = (index / blocks, index % blocks * CHANNELS);
+            f(step, start..(start + CHANNELS).min(channels))
+        };
+        (0..self.planes.steps * blocks).into_par_iter().map(task).collect()
+    }
 }

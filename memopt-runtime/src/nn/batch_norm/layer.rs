@@ -5,9 +5,9 @@ use crate::autograd::Gradient;
 use crate::module::{rows, Checkpointable, Context, NormStatistics, NormSums, Part, Signal, WindowNorm};
 use crate::nn::element::{with_element, Element};
 use crate::nn::function::function;
-use crate::nn::input::{take, wrong, Input};
+use crate::nn::input::{wrong, Input};
 use crate::parameters::Parameters;
-use crate::{storage, Result};
+use crate::Result;
 use candle_core::{CpuStorage, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
@@ -41,8 +41,7 @@ impl BatchNorm {
     ) -> Result<Signal> {
         let (part, training) = (context.path(), context.is_training());
         let shape = x.values.shape().clone();
-        let copy = storage::copy_of(&x.values)?.ok_or_else(|| wrong(part, "a tensor on the CPU expected"))?;
-        let y = take::<E>(part, self.normalize(copy, shape.dims(), &statistics)?)?;
+        let y = self.normalized::<E>(part, &x.values, &statistics)?;
 
         let wants_input = x.edge.is_tracked();
         let mut edges = vec![x.edge];

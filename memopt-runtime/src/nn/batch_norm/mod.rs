@@ -3,8 +3,11 @@
 mod config;
 mod kernels;
 mod layer;
+mod loops;
 mod pieces;
 mod running;
+#[cfg(test)]
+mod tests;
 
 pub use config::BatchNormConfig;
 

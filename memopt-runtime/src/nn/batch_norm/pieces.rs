@@ -1,6 +1,6 @@
 //! The pieces of batch norm.
 
-use super::kernels::{self, Channel};
+use super::kernels::{channels, Channel, Passes};
 use super::{Affine, BatchNorm};
 use crate::autograd::Gradient;
 use crate::module::{Context, NormStatistics, NormSums, Weight, WeightGradient, WindowNorm};
@@ -22,7 +22,7 @@ impl WindowNorm for BatchNorm {
     fn add_statistics(&self, statistics: &mut NormStatistics, z: &Tensor) -> Result<()> {
         let planes = self.planes(PART, z.dims(), z.dtype())?;
         with_element!(PART, z.dtype(), E => read::<E, _>(PART, z, |z| {
-            kernels::add_statistics(planes, z, statistics);
+            Passes::new(planes).add_statistics(z, statistics);
             Ok(())
         }))
     }
@@ -35,7 +35,7 @@ impl WindowNorm for BatchNorm {
         }
         with_element!(PART, dtype, E => {
             let mut z = take::<E>(PART, z)?;
-            kernels::normalize(planes, &self.plane_channels::<E>(statistics)?, &mut z);
+            Passes::new(planes).normalize_over(&self.plane_channels::<E>(statistics)?, &mut z);
             Ok(E::storage(z))
         })
     }
@@ -63,7 +63,7 @@ impl WindowNorm for BatchNorm {
             let mut dy = take::<E>(PART, dy)?;
             let channels = self.plane_channels::<E>(statistics)?;
             read::<E, _>(PART, z, |z| {
-                kernels::input_gradient(planes, &channels, z, &mut dy, (sums, statistics.count));
+                Passes::new(planes).input_gradient(&channels, z, &mut dy, (sums, statistics.count));
                 Ok(())
             })?;
             Ok(E::storage(dy))
@@ -129,7 +129,19 @@ impl BatchNorm {
             None => None,
         };
         let affine = affine.as_ref().map(|(weight, bias)| (weight.as_slice(), bias.as_slice()));
-        Ok(kernels::channels(statistics, self.eps, affine))
+        Ok(channels(statistics, self.eps, affine))
+    }
+
+    /// The output for `z`, beside it.
+    pub(super) fn normalized<E: Element>(
+        &self,
+        part: &str,
+        z: &Tensor,
+        statistics: &NormStatistics,
+    ) -> Result<Vec<E>> {
+        let passes = Passes::new(self.planes(part, z.dims(), z.dtype())?);
+        let channels = self.plane_channels::<E>(statistics)?;
+        read::<E, _>(part, z, |z| Ok(passes.normalize_beside(&channels, z)))
     }
 
     /// Planes of `z`, if `dy` has as many elements.
@@ -155,7 +167,7 @@ impl BatchNorm {
             let channels = self.plane_channels::<E>(statistics)?;
             let Some(dy) = E::slice(dy) else { return Err(wrong(PART, "a gradient of the input's dtype expected")) };
             read::<E, _>(PART, z, |z| {
-                kernels::add_sums(planes, steps, &channels, (z, dy), sums);
+                Passes::new(planes).add_sums(steps, &channels, (z, dy), sums);
                 Ok(())
             })
         })
