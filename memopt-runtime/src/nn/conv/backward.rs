@@ -3,14 +3,16 @@
 use super::buffers::{zeros, Pool};
 use super::direct;
 use super::dispatch::{are_ordinary, Dispatch, Purpose};
-use super::forward::together;
+use super::forward::{images_at_a_time, together};
 use super::geometry::Geometry;
 use super::spikes::{self, SpikeMasks};
+use super::split::{place, ranges};
 use super::winograd::{self, Tiles, Weights};
 use crate::compress::kernels::{self, SimdLevel};
 use crate::nn::element::{Element, Real};
 use crate::Result;
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Adds the gradient of the weight to `to`, the last image first.
 pub(super) fn add_weight_gradient<E: Element + kernels::Element>(
@@ -69,7 +71,22 @@ pub(super) fn input_gradient<E: Element>(
     let (from, to) = (geometry.output_image(), geometry.input_image());
     let images = dy.len() / from;
     let tiles = Dispatch::new(geometry).backward.filter(|_| images > 0 && are_ordinary(weight));
-    let tiles = tiles.map(|tiles| (tiles, Weights::new(level, &tiles, weight)));
+    if let Some(tiles) = tiles {
+        let ranges = ranges(images.div_ceil(images_at_a_time(Some(&tiles))), tiles.outputs);
+        if let Some(parts) = ranges.map(|ranges| input_gradient_in_parts(level, &tiles, &ranges, weight, &dy))
+        {
+            if let Some(parts) = parts? {
+                // Nobody needs the output's gradient any more.
+                dy.resize(images * to, E::ZERO);
+                dy.shrink_to_fit();
+                for (range, part) in parts {
+                    place((&mut dy, to), &range, geometry.input_plane(), &part, E::store);
+                }
+                return Ok(dy);
+            }
+        }
+    }
+    let tiles = tiles.map(|tiles| (tiles, Weights::new(level, &tiles, weight, 0)));
     let layer = Layer { level, geometry, weight, tiles };
     let together = together(images, layer.tiles.as_ref().map(|(tiles, _)| tiles));
     let pool = Pool::default();
@@ -99,6 +116,35 @@ pub(super) fn input_gradient<E: Element>(
         dy.shrink_to_fit();
     }
     Ok(dy)
+}
+
+/// The channels of some inputs' gradients.
+type Parts<R> = Vec<(Range<usize>, Vec<R>)>;
+
+/// The gradient of the input of a few images, in parts of its channels; `None` if not all values are ordinary.
+fn input_gradient_in_parts<E: Element>(
+    level: SimdLevel,
+    tiles: &Tiles,
+    ranges: &[Range<usize>],
+    weight: &[E::Real],
+    dy: &[E],
+) -> Result<Option<Parts<E::Real>>> {
+    let mut reals = Vec::new();
+    let dy = E::reals(dy, &mut reals);
+    if !are_ordinary(dy) {
+        return Ok(None);
+    }
+    let which: Vec<usize> = (0..dy.len() / tiles.input_image()).collect();
+    let parts = ranges.par_iter().map(|range| {
+        let tiles = tiles.with_outputs(range.len());
+        let weights = Weights::new(level, &tiles, weight, range.start);
+        let image = tiles.output_image();
+        let mut dx = vec![<E::Real as Element>::ZERO; which.len() * image];
+        let convolution = winograd::Convolution { level, tiles: &tiles, weights: &weights, bias: None };
+        convolution.convolve(dy, (&mut dx, image), &which, &mut winograd::Scratch::default())?;
+        Ok((range.clone(), dx))
+    });
+    parts.collect::<Result<_>>().map(Some)
 }
 
 /// The weights, in the forms that are needed.

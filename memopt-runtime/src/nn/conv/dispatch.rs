@@ -78,13 +78,17 @@ impl Dispatch {
         x: &[E],
         purpose: Purpose,
     ) -> Vec<Option<SpikeMasks>> {
+        let images = x.par_chunks_exact(geometry.input_image());
+        if !self.spikes {
+            return (0..images.len()).map(|_| None).collect();
+        }
         let percent = match purpose {
             Purpose::Output => OUTPUT_PERCENT,
             Purpose::WeightGradient => WEIGHT_PERCENT,
         };
         let few = |masks: &SpikeMasks| masks.ones() * 100 <= geometry.input_image() * percent;
         let of = |x| SpikeMasks::from_floats(level, x, geometry.from[1]).filter(few);
-        x.par_chunks_exact(geometry.input_image()).map(|x| if self.spikes { of(x) } else { None }).collect()
+        images.map(of).collect()
     }
 }
 

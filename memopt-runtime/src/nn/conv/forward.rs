@@ -5,11 +5,14 @@ use super::direct;
 use super::dispatch::{are_ordinary, ordinary_groups, Dispatch, Purpose};
 use super::geometry::Geometry;
 use super::spikes::{self, Blocks, SpikeMasks};
+use super::split::{place, ranges};
 use super::winograd::{self, Tiles, Weights};
 use crate::compress::kernels::{self, SimdLevel};
 use crate::nn::element::{Element, Real};
+use crate::nn::product::OUTPUT_GROUP;
 use crate::Result;
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Buffers of a thread.
 struct Scratch<R> {
@@ -51,6 +54,12 @@ pub(super) fn forward<E: Element + kernels::Element>(
     for round in dispatch.rounds(geometry, x.len() / from) {
         let (x, y) = (&x[round.start * from..round.end * from], &mut y[round.start * to..round.end * to]);
         let spikes = dispatch.spikes_of(level, geometry, x, Purpose::Output);
+        let most = images_at_a_time(dispatch.forward.as_ref());
+        let ranges = ranges(spikes.len().div_ceil(most), geometry.outputs);
+        if let (Some(ranges), true) = (ranges, dispatch.spikes) {
+            layer.run_in_parts::<E>(&ranges, x, &spikes, y, &pool)?;
+            continue;
+        }
         layer.prepare(&dispatch, &spikes);
         let together = together(spikes.len(), dispatch.forward.as_ref());
         let groups = y.par_chunks_mut(to * together).zip(x.par_chunks(from * together));
@@ -61,10 +70,14 @@ pub(super) fn forward<E: Element + kernels::Element>(
     Ok(())
 }
 
+/// Images that fill a product.
+pub(super) fn images_at_a_time(tiles: Option<&Tiles>) -> usize {
+    tiles.map_or(1, Tiles::images_at_a_time)
+}
+
 /// Images of one task: as many as fill a product, if there are enough for all threads.
 pub(super) fn together(images: usize, tiles: Option<&Tiles>) -> usize {
-    let most = tiles.map_or(1, Tiles::images_at_a_time);
-    (images / (2 * rayon::current_num_threads())).clamp(1, most)
+    (images / (2 * rayon::current_num_threads())).clamp(1, images_at_a_time(tiles))
 }
 
 /// The weights, in the forms that are needed.
@@ -88,9 +101,45 @@ impl<R: Real> Layer<'_, R> {
         }
         if let (true, None, Some(tiles)) = (any, &self.tiles, dispatch.forward) {
             if spikes.iter().any(Option::is_none) {
-                self.tiles = Some((tiles, Weights::new(self.level, &tiles, self.weight)));
+                self.tiles = Some((tiles, Weights::new(self.level, &tiles, self.weight, 0)));
             }
         }
+    }
+
+    /// The convolution of a few images, in parts of the output channels.
+    fn run_in_parts<E: Element<Real = R>>(
+        &self,
+        ranges: &[Range<usize>],
+        x: &[E],
+        spikes: &[Option<SpikeMasks>],
+        y: &mut [E],
+        pool: &Pool<Scratch<R>>,
+    ) -> Result<()> {
+        let inputs = self.geometry.inputs * self.geometry.area();
+        let parts = ranges.par_iter().map(|range| {
+            let geometry = Geometry { outputs: range.len(), ..*self.geometry };
+            let groups = range.start / OUTPUT_GROUP..range.end.div_ceil(OUTPUT_GROUP);
+            let mut part = Layer {
+                level: self.level,
+                geometry: &geometry,
+                weight: &self.weight[range.start * inputs..range.end * inputs],
+                bias: self.bias.map(|bias| &bias[range.clone()]),
+                ordinary: self.ordinary[groups].to_vec(),
+                tiles: None,
+                blocks: None,
+            };
+            part.prepare(&Dispatch::new(&geometry), spikes);
+            let mut y = vec![<E as Element>::ZERO; spikes.len() * geometry.output_image()];
+            pool.with(|scratch| part.run(x, spikes, &mut y, scratch))?;
+            Ok(y)
+        });
+        let parts: Vec<Vec<E>> = parts.collect::<Result<_>>()?;
+        let (image, plane) = (self.geometry.output_image(), self.geometry.output_plane());
+        ranges
+            .iter()
+            .zip(parts)
+            .for_each(|(range, part)| place((y, image), range, plane, &part, |value| value));
+        Ok(())
     }
 
     /// The convolution of some images.

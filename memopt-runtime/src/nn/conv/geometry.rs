@@ -5,8 +5,12 @@ use std::ops::Range;
 
 /// Elements of the unfolded image that exist at a time, where one row of the output does not need more.
 const BAND: usize = 1 << 16;
-/// Output channels of one weight gradient product.
+/// Output channels of one weight gradient product, at most: every product unfolds its input channels again.
 const WEIGHT_ROWS: usize = 512;
+/// The same, at least, where there are as many.
+const WEIGHT_ROWS_LEAST: usize = 64;
+/// Tasks of the weight gradient that are aimed at. Fixed, because the bits of a product depend on its size.
+const WEIGHT_TASKS: usize = 8;
 /// Columns of one weight gradient product, about.
 const WEIGHT_COLUMNS: usize = 144;
 
@@ -131,13 +135,18 @@ impl Geometry {
     /// The tasks of the weight gradient.
     pub fn weight_blocks(&self) -> Vec<WeightBlock> {
         let width = (WEIGHT_COLUMNS / self.area()).clamp(1, self.inputs);
+        let across = self.groups * self.inputs.div_ceil(width);
+        let mut height = WEIGHT_ROWS;
+        while height > WEIGHT_ROWS_LEAST && across * self.outputs.div_ceil(height) < WEIGHT_TASKS {
+            height /= 2;
+        }
         let split = |range: Range<usize>, step: usize| {
             let end = range.end;
             range.step_by(step).map(move |start| start..(start + step).min(end))
         };
         let mut blocks = Vec::new();
         for group in 0..self.groups {
-            for outputs in split(group * self.outputs..(group + 1) * self.outputs, WEIGHT_ROWS) {
+            for outputs in split(group * self.outputs..(group + 1) * self.outputs, height) {
                 for inputs in split(group * self.inputs..(group + 1) * self.inputs, width) {
                     blocks.push(WeightBlock { outputs: outputs.clone(), inputs });
                 }

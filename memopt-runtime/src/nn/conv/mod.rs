@@ -12,6 +12,7 @@ mod geometry;
 mod lanes;
 mod simd;
 mod spikes;
+mod split;
 #[cfg(test)]
 mod tests;
 mod winograd;

@@ -8,7 +8,7 @@
 //!
 //! An output depends on its tile, its channel's weights and the number of input channels, and on nothing else: a product
 //! of at most [`DEPTH`] input channels gives each element the same bits whatever the other tiles and output channels of
-//! the call, as long as there are at least 32 tiles and 16 channels (a test shows it for the machine that it runs on; the
+//! the call, as long as there are at least 16 tiles and 32 channels (a test shows it for the machine that it runs on; the
 //! operands are padded to that). So tiles of any images may share a product.
 //!
 //! # Memory
@@ -70,6 +70,21 @@ impl Tiles {
     /// Tiles in each direction.
     fn count(&self) -> [usize; 2] {
         self.to.map(|size| size.div_ceil(2))
+    }
+
+    /// For another number of output channels.
+    pub fn with_outputs(self, outputs: usize) -> Self {
+        Tiles { outputs, ..self }
+    }
+
+    /// Elements of an image that comes in.
+    pub fn input_image(&self) -> usize {
+        self.inputs * self.input_plane()
+    }
+
+    /// Elements of an image that goes out.
+    pub fn output_image(&self) -> usize {
+        self.outputs * self.output_plane()
     }
 
     fn input_plane(&self) -> usize {
@@ -173,7 +188,7 @@ impl<R: Real> Convolution<'_, R> {
                 });
                 row += rows;
             }
-            let count = ((end - start) * wide).next_multiple_of(16).max(32);
+            let count = ((end - start) * wide).next_multiple_of(16);
             self.block(x, (y, stride), (&segments, count), scratch)?;
         }
         Ok(())
@@ -207,7 +222,7 @@ impl<R: Real> Convolution<'_, R> {
         }
         let plane = tiles.output_plane();
         for first in (0..outputs).step_by(OUTPUTS) {
-            let channels = OUTPUTS.min(outputs - first).next_multiple_of(16);
+            let channels = OUTPUTS.min(outputs - first).next_multiple_of(LANES);
             for product in 0..PRODUCTS {
                 let tiles = &scratch.tiles[product * from.plane..];
                 let products = &mut scratch.products[product * to.plane..];

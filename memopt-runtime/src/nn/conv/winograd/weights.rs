@@ -9,7 +9,8 @@ use crate::nn::product::Matrix;
 use rayon::prelude::*;
 
 /// The kernels of a layer, transformed: 16 matrices, a row for each of the layer's output channels, a column for each of
-/// its input channels. What the products see as output channels is padded with zeros to a multiple of 16.
+/// its input channels. What the products see as output channels is padded with zeros to a multiple of
+/// [`LANES`].
 pub(in crate::nn::conv) struct Weights<R> {
     values: Vec<R>,
     row: usize,
@@ -18,9 +19,9 @@ pub(in crate::nn::conv) struct Weights<R> {
 }
 
 impl<R: Real> Weights<R> {
-    /// Those of a weight `[outputs, inputs, 3, 3]`.
-    pub fn new(level: SimdLevel, tiles: &Tiles, weight: &[R]) -> Self {
-        let padded = tiles.outputs.next_multiple_of(16);
+    /// Those of a weight `[outputs, inputs, 3, 3]`; of its input channels from `first` on, for the gradient of some of them.
+    pub fn new(level: SimdLevel, tiles: &Tiles, weight: &[R], first: usize) -> Self {
+        let padded = tiles.outputs.next_multiple_of(LANES);
         let (rows, columns, row, height) = match tiles.backward {
             false => (tiles.outputs, tiles.inputs, tiles.inputs, padded),
             true => (tiles.inputs, tiles.outputs, padded, tiles.inputs),
@@ -30,11 +31,12 @@ impl<R: Real> Weights<R> {
         let mut planes: Vec<_> = values.chunks_exact_mut(plane).map(|plane| plane.chunks_mut(row)).collect();
         let tasks: Vec<Vec<&mut [R]>> =
             (0..rows).map(|_| planes.iter_mut().filter_map(Iterator::next).collect()).collect();
-        tasks
-            .into_par_iter()
-            .zip(weight.par_chunks(columns * 9))
-            .with_min_len(4)
-            .for_each(|(mut to, weight)| transform(level, weight, tiles.backward, &mut to));
+        tasks.into_par_iter().zip(weight.par_chunks(weight.len() / rows)).with_min_len(4).for_each(
+            |(mut to, weight)| {
+                let weight = &weight[first * 9..(first + columns) * 9];
+                transform(level, weight, tiles.backward, &mut to);
+            },
+        );
         Weights { values, row, plane, backward: tiles.backward }
     }
 

@@ -1,0 +1,32 @@
+//! Few images: threads share the output channels out, as a plan that recomputes some of them does.
+
+use super::lanes::LANES;
+use std::ops::Range;
+
+/// Output channels of one task at most: the weights of one product.
+const OUTPUTS: usize = 128;
+
+/// Ranges of output channels for the threads, if there are fewer tasks than would occupy them and more than one range.
+pub(super) fn ranges(tasks: usize, outputs: usize) -> Option<Vec<Range<usize>>> {
+    let wanted = 2 * rayon::current_num_threads();
+    if tasks >= wanted || outputs <= LANES {
+        return None;
+    }
+    let step = outputs.div_ceil(wanted).next_multiple_of(LANES).min(OUTPUTS);
+    Some((0..outputs).step_by(step).map(|start| start..(start + step).min(outputs)).collect())
+}
+
+/// Puts the planes of a range of channels of each image in their places: `part` holds those of one image after the other,
+/// `to` whole images.
+pub(super) fn place<T, U: Copy>(
+    (to, image): (&mut [T], usize),
+    range: &Range<usize>,
+    plane: usize,
+    part: &[U],
+    store: impl Fn(U) -> T,
+) {
+    for (to, part) in to.chunks_exact_mut(image).zip(part.chunks_exact(range.len() * plane)) {
+        let to = &mut to[range.start * plane..range.end * plane];
+        to.iter_mut().zip(part).for_each(|(to, value)| *to = store(*value));
+    }
+}
