@@ -11,6 +11,7 @@ use crate::memory::{self, Held};
 use crate::panics::caught;
 use crate::{Error, Phase, Result};
 use candle_core::{Tensor, TensorId};
+use std::ops::Range;
 
 /// What a segment keeps for backward.
 pub(super) struct Kept {
@@ -99,6 +100,21 @@ impl KeptInput {
     /// The input again.
     pub(super) fn unpack(&self) -> Result<Tensor> {
         in_recompute(&self.segment, || self.packed.unpack())
+    }
+
+    /// Some time steps of the input again; `None` where there is no way to have them but all of it.
+    pub(super) fn unpack_steps(&self, steps: Range<usize>) -> Result<Option<Tensor>> {
+        in_recompute(&self.segment, || self.packed.unpack_steps(steps))
+    }
+
+    /// Shape of the input.
+    pub(super) fn dims(&self) -> &[usize] {
+        self.packed.shape().dims()
+    }
+
+    /// Bytes of the input's elements.
+    pub(super) fn bytes(&self) -> usize {
+        self.packed.raw_bytes()
     }
 
     /// The input as a leaf of a graph; what was kept goes.

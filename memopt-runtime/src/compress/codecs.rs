@@ -4,6 +4,7 @@ use super::compressor::{Encoded, Encoding, SpikeCompressor};
 use super::kernels::{self, Bits, Bytes, Element, SimdLevel};
 use crate::{storage, Result};
 use candle_core::{CpuStorage, DType, Tensor};
+use std::ops::Range;
 
 /// Keeps every tensor as it is, shared with whoever else has it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -121,6 +122,21 @@ impl<K> Typed<K> {
     /// The element type that they were packed from.
     pub fn dtype(&self) -> DType {
         self.dtype
+    }
+}
+
+impl EncodedBits {
+    /// Some of the elements, in the order of the memory.
+    pub(super) fn decode_range(&self, range: Range<usize>) -> Option<CpuStorage> {
+        let level = SimdLevel::detected();
+        Some(match self.dtype {
+            DType::F32 => CpuStorage::F32(self.packed.unpack_range(level, range)),
+            DType::F64 => CpuStorage::F64(self.packed.unpack_range(level, range)),
+            DType::BF16 => CpuStorage::BF16(self.packed.unpack_range(level, range)),
+            DType::F16 => CpuStorage::F16(self.packed.unpack_range(level, range)),
+            DType::U8 => CpuStorage::U8(self.packed.unpack_range(level, range)),
+            _ => return None,
+        })
     }
 }
 

@@ -1,11 +1,13 @@
 //! A packed tensor: what is kept, and how it becomes the tensor again.
 
+use super::codecs::EncodedBits;
 use super::compressor::{Encoded, Encoding, SpikeCompressor};
 use crate::arrangement::Arrangement;
 use crate::autograd::{leaf, Caught, Gradient};
 use crate::{storage, Error, Result};
 use candle_core::{CpuStorage, DType, Shape, Tensor};
 use std::any::Any;
+use std::ops::Range;
 
 /// A tensor as a compressor keeps it.
 pub struct Packed {
@@ -58,6 +60,24 @@ impl Packed {
             Kept::Tensor(x) => Ok(x.clone()),
             Kept::Encoded(_) => self.arrangement.expand(&self.decode()?),
         }
+    }
+
+    /// Some of the first dimension of the tensor; `None` where there is no way to have them but all of it.
+    pub(crate) fn unpack_steps(&self, steps: Range<usize>) -> Result<Option<Tensor>> {
+        let mut dims = self.arrangement.shape().dims().to_vec();
+        let bits = match &self.kept {
+            Kept::Tensor(x) => return Ok(Some(x.narrow(0, steps.start, steps.len())?.contiguous()?)),
+            Kept::Encoded(_) if !self.is_row_major() => return Ok(None),
+            Kept::Encoded(_) => self.encoded::<EncodedBits>(),
+        };
+        let (Some(bits), Some(first)) = (bits, dims.first_mut()) else { return Ok(None) };
+        if steps.end > *first {
+            return Ok(None);
+        }
+        *first = steps.len();
+        let of_step: usize = dims[1..].iter().product();
+        let elements = bits.decode_range(steps.start * of_step..steps.end * of_step);
+        Ok(elements.map(|elements| storage::into_tensor(elements, dims, false)))
     }
 
     /// The tensor as a new leaf of a graph, and what is left of it when the graph does not need its values. What was kept

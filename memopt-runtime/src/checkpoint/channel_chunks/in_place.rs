@@ -5,17 +5,22 @@ use super::sliced::{lost, Sliced};
 use crate::autograd::{backward_from, Gradient};
 use crate::checkpoint::leaves::{add_norm_gradients, run_leaves, Leaf};
 use crate::checkpoint::options::Options;
-use crate::checkpoint::replay::{in_chunks, in_recompute, Chunks};
+use crate::checkpoint::replay::{in_chunks, in_recompute, Chunks, KeptInput};
 use crate::checkpoint::segment::Segment;
-use crate::module::{Context, NormStatistics, NormSums, WindowNeuron};
+use crate::checkpoint::window::WindowBuffer;
+use crate::module::{ChannelLayer, Context, NormStatistics, NormSums, States, WindowNeuron};
 use crate::storage::{self, checksum};
 use crate::{Error, Result};
 use candle_core::{CpuStorage, Tensor};
+use parking_lot::Mutex;
 use rayon::prelude::*;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Elements over the window of the channels that are done together, about.
 const BLOCK: usize = 1 << 14;
+/// Bytes of the input that are unpacked at a time, about.
+const UNPACKED: usize = 8 << 20;
 
 /// Runs the layers as a segment.
 pub(super) fn run(sliced: Sliced, options: Options, x: Tensor, context: &mut Context) -> Result<Tensor> {
@@ -162,6 +167,111 @@ struct Backward {
     name: String,
 }
 
+/// What goes into the layer with weights: all at once, or some time steps at a time, so that a large input need not
+/// be unpacked as a whole.
+struct Features<'a> {
+    of: FeaturesOf<'a>,
+    /// The time steps that are done together.
+    ranges: Vec<Range<usize>>,
+}
+
+enum FeaturesOf<'a> {
+    Whole(Tensor),
+    /// The input itself.
+    Input(&'a KeptInput),
+}
+
+impl Features<'_> {
+    fn whole(features: Tensor) -> Self {
+        let steps = features.dims().first().copied().unwrap_or_default();
+        Features { of: FeaturesOf::Whole(features), ranges: std::iter::once(0..steps).collect() }
+    }
+
+    fn at(&self, steps: &Range<usize>) -> Result<Tensor> {
+        match &self.of {
+            FeaturesOf::Whole(features) => Ok(features.clone()),
+            FeaturesOf::Input(input) => input.unpack_steps(steps.clone())?.ok_or_else(lost),
+        }
+    }
+
+    /// The layer's output over the window, and its dimensions.
+    fn through(&self, run: impl Fn(Tensor) -> Result<Tensor>) -> Result<(CpuStorage, Vec<usize>)> {
+        if let [all] = self.ranges.as_slice() {
+            let z = run(self.at(all)?)?;
+            let dims = z.dims().to_vec();
+            return Ok((storage::taken(z)?, dims));
+        }
+        let steps = self.ranges.last().map_or(0, |last| last.end);
+        let mut whole: Option<WindowBuffer> = None;
+        for range in &self.ranges {
+            let z = run(self.at(range)?)?;
+            match &mut whole {
+                Some(whole) => whole.push(&z)?,
+                None => whole.insert(WindowBuffer::like(&z, steps)?).push(&z)?,
+            }
+        }
+        let whole = whole.ok_or_else(lost)?;
+        let dims = whole.shape().dims().to_vec();
+        Ok((whole.into_storage(), dims))
+    }
+
+    /// The layer's backward from the gradient of its output
+    /// weights are added up, and the gradient of the
+    /// features is given, if it is wanted.
+    fn back(
+        &self,
+        layer: &dyn ChannelLayer,
+        mut dz: CpuStorage,
+        wants_input: bool,
+        context: &Context,
+    ) -> Result<Option<Gradient>> {
+        if let [all] = self.ranges.as_slice() {
+            return layer.back(&self.at(all)?, dz, wants_input, context);
+        }
+        let steps = self.ranges.last().map_or(1, |last| last.end).max(1);
+        let slot = storage::len(&dz) / steps;
+        let mut dx: Option<(CpuStorage, Vec<usize>)> = None;
+        for range in self.ranges.iter().rev() {
+            let x = self.at(range)?;
+            let of_step = x.elem_count() / range.len().max(1);
+            let part = storage::part(&dz, range.start * slot..range.end * slot);
+            let Some(part) = layer.back(&x, part, wants_input, context)? else { continue };
+            let part = part.into_tensor();
+            let dims = [&[steps], x.dims().get(1..).unwrap_or_default()].concat();
+            // In the place of the gradient that it comes from, where it is not larger.
+            let written = match (of_step <= slot, &mut dx) {
+                (true, _) => {
+                    let each = |(i, step): (usize, usize)| {
+                        storage::write(&mut dz, step * slot, &part.narrow(0, i, 1)?.contiguous()?)
+                    };
+                    range.clone().enumerate().map(each).collect::<candle_core::Result<Vec<bool>>>()?
+                }
+                (false, Some((dx, _))) => vec![storage::write(dx, range.start * of_step, &part)?],
+                (false, dx) => {
+                    let zeros = Tensor::zeros(dims.as_slice(), part.dtype(), part.device())?;
+                    let (whole, _) = dx.insert((storage::taken(zeros)?, dims));
+                    vec![storage::write(whole, range.start * of_step, &part)?]
+                }
+            };
+            if written.contains(&false) {
+                return Err(lost());
+            }
+        }
+        if !wants_input {
+            return Ok(None);
+        }
+        match dx {
+            Some((dx, dims)) => Ok(Some(Gradient::new(dx, dims))),
+            None => {
+                let first = self.at(&(0..1))?;
+                let dims = [&[steps], first.dims().get(1..).unwrap_or_default()].concat();
+                storage::compact(&mut dz, slot, first.elem_count());
+                Ok(Some(Gradient::new(dz, dims)))
+            }
+        }
+    }
+}
+
 /// What the way back runs in.
 struct At {
     /// Before the layer with weights.
@@ -178,11 +288,7 @@ impl Backward {
         let (neuron_leaf, _) = self.sliced.neurons().ok_or_else(lost)?;
         let before = self.sliced.before();
         let mut context = self.context.clone();
-        let features = {
-            let twin: Vec<Leaf> = before.iter().map(Leaf::detached).collect();
-            let x = input.unpack()?;
-            in_recompute(&self.name, || run_leaves(&twin, x, &mut context))?.contiguous()?
-        };
+        let features = self.features(&input, &mut context)?;
         let at_layer = layer_leaf.context(&mut context.clone());
         let at = At {
             layer: context.clone(),
@@ -191,7 +297,7 @@ impl Backward {
         };
         let at_output = self.through_channels(&features, gradient, &at)?;
         let wants_input = is_tracked || before.iter().any(|leaf| !leaf.parameters().is_empty());
-        let at_features = layer.back(&features, at_output, wants_input, &at_layer)?;
+        let at_features = features.back(layer, at_output, wants_input, &at_layer)?;
         drop(features);
         let none = || variables.iter().map(|_| None).collect();
         match at_features {
@@ -211,8 +317,44 @@ impl Backward {
         }
     }
 
+    /// What goes into the layer with weights.
+    fn features<'a>(&self, input: &'a KeptInput, context: &mut Context) -> Result<Features<'a>> {
+        let steps = input.dims().first().copied().unwrap_or_default();
+        let chunks = input.bytes().div_ceil(UNPACKED).clamp(1, steps.max(1));
+        let ranges: Vec<Range<usize>> =
+            (0..chunks).map(|i| i * steps / chunks..(i + 1) * steps / chunks).collect();
+        let in_steps = chunks > 1 && input.unpack_steps(0..1)?.is_some();
+        let before = self.sliced.before();
+        if before.is_empty() {
+            return Ok(match in_steps {
+                true => Features { of: FeaturesOf::Input(input), ranges },
+                false => Features::whole(input.unpack()?.contiguous()?),
+            });
+        }
+        let twin: Vec<Leaf> = before.iter().map(Leaf::detached).collect();
+        if !(in_steps && before.iter().all(Leaf::is_time_chunkable)) {
+            let x = input.unpack()?;
+            let features = in_recompute(&self.name, || run_leaves(&twin, x, context))?;
+            return Ok(Features::whole(features.contiguous()?));
+        }
+        let states = Arc::new(Mutex::new(States::default()));
+        let mut whole: Option<WindowBuffer> = None;
+        let behind = context.clone();
+        for range in ranges {
+            let Some(x) = input.unpack_steps(range.clone())? else { return Err(lost()) };
+            let mut chunk = behind.chunk(range.start, states.clone());
+            let part = in_recompute(&self.name, || run_leaves(&twin, x, &mut chunk))?;
+            context.go_on_behind(&chunk);
+            match &mut whole {
+                Some(whole) => whole.push(&part)?,
+                None => whole.insert(WindowBuffer::like(&part, steps)?).push(&part)?,
+            }
+        }
+        Ok(Features::whole(whole.ok_or_else(lost)?.into_tensor()))
+    }
+
     /// The gradient at the output of the layer with weights, in the place of the incoming one.
-    fn through_channels(&self, features: &Tensor, gradient: Gradient, at: &At) -> Result<CpuStorage> {
+    fn through_channels(&self, features: &Features<'_>, gradient: Gradient, at: &At) -> Result<CpuStorage> {
         let (layer_leaf, _, norm_leaf, norm) = self.sliced.middle().ok_or_else(lost)?;
         let (neuron_leaf, _) = self.sliced.neurons().ok_or_else(lost)?;
         let shape = gradient.shape().clone();
@@ -224,9 +366,8 @@ impl Backward {
         let mut checksums = self.checksums.iter();
         for (range, blocks) in groups(&self.sliced, &window)? {
             let twin = [slice_of(layer_leaf, &range)?.detached()];
-            let z = in_recompute(&self.name, || run_leaves(&twin, features.clone(), &mut at.layer.clone()))?;
-            let z_dims = z.dims().to_vec();
-            let z = storage::taken(z)?;
+            let run = |x| in_recompute(&self.name, || run_leaves(&twin, x, &mut at.layer.clone()));
+            let (z, z_dims) = features.through(run)?;
             let then: Vec<Option<&u64>> = blocks.iter().map(|_| checksums.next()).collect();
             let parts = storage::split(&mut window, dims, &blocks).ok_or_else(lost)?;
             let back =

@@ -49,6 +49,19 @@ impl Bits {
         E::from_words(elements.unwrap_or_default())
     }
 
+    /// Some of the elements; those past the end are zero.
+    pub fn unpack_range<E: Element>(&self, level: SimdLevel, range: std::ops::Range<usize>) -> Vec<E> {
+        let (first, shift) = (range.start / BLOCK, (range.start % BLOCK) as u32);
+        let word = |index: usize| self.words.get(index).copied().unwrap_or_default();
+        let words = (first..first + range.len().div_ceil(BLOCK))
+            .map(|index| match shift {
+                0 => word(index),
+                _ => word(index) >> shift | word(index + 1) << (BLOCK as u32 - shift),
+            })
+            .collect();
+        Self { words, length: range.len() }.unpack(level)
+    }
+
     /// The bits: bit `i` of word `k` is element `64k + i`; those past the end are zero.
     pub fn words(&self) -> &[u64] {
         &self.words
