@@ -1,12 +1,16 @@
 //! Kernels, transformed: `G g G^T`.
 
-use super::{Tiles, LANES, PRODUCTS};
+use super::{to_lanes, Span, Tiles, LANES, PRODUCTS};
 use crate::compress::kernels::SimdLevel;
 use crate::nn::conv::buffers::zeros;
 use crate::nn::conv::simd::for_each_level;
 use crate::nn::element::Real;
 use crate::nn::product::Matrix;
 use rayon::prelude::*;
+use std::ops::Range;
+
+/// Elements of a kernel.
+const AREA: usize = 9;
 
 /// The kernels of a layer, transformed: 16 matrices, a row for each of the layer's output channels, a column for each of
 /// its input channels. What the products see as output channels is padded with zeros to a multiple of
@@ -33,7 +37,7 @@ impl<R: Real> Weights<R> {
             (0..rows).map(|_| planes.iter_mut().filter_map(Iterator::next).collect()).collect();
         tasks.into_par_iter().zip(weight.par_chunks(weight.len() / rows)).with_min_len(4).for_each(
             |(mut to, weight)| {
-                let weight = &weight[first * 9..(first + columns) * 9];
+                let weight = &weight[first * AREA..(first + columns) * AREA];
                 transform(level, weight, tiles.backward, &mut to);
             },
         );
@@ -47,41 +51,43 @@ impl<R: Real> Weights<R> {
     }
 }
 
-for_each_level! {
-    /// The kernels of one row; `flipped` if they are to be turned by half a turn.
-    fn transform(weight: &[R], flipped: bool, to: &mut [&mut [R]]) = loops
-}
-
-#[inline(always)]
-fn loops<R: Real>(weight: &[R], flipped: bool, to: &mut [&mut [R]]) {
-    let half = R::from_f64(0.5);
-    for (block, kernels) in weight.chunks(LANES * 9).enumerate() {
-        let lanes = kernels.len() / 9;
-        let mut taps = [[R::ZERO; LANES]; 9];
-        for (lane, kernel) in kernels.as_chunks::<9>().0.iter().enumerate() {
-            for (tap, value) in taps.iter_mut().zip(kernel) {
-                tap[lane] = *value;
-            }
-        }
+/// The kernels of one row; `flipped` if they are to be turned by half a turn.
+fn transform<R: Real>(level: SimdLevel, weight: &[R], flipped: bool, to: &mut [&mut [R]]) {
+    let mut taps = [[R::ZERO; LANES]; AREA];
+    for (block, kernels) in weight.chunks(LANES * AREA).enumerate() {
+        // Kernels are planes of nine elements here, and channels of input the lanes.
+        let span = Span { lanes: kernels.len() / AREA, plane: AREA, start: 0, len: AREA };
+        to_lanes(level, kernels, span, taps.as_flattened_mut());
         if flipped {
             taps.reverse();
         }
-        let mut result = [[R::ZERO; LANES]; PRODUCTS];
-        for lane in 0..LANES {
-            let column = |a: R, b: R, c: R| [a, half * ((a + c) + b), half * ((a + c) - b), c];
-            let tap = |index: usize| taps[index][lane];
-            let left = column(tap(0), tap(3), tap(6));
-            let middle = column(tap(1), tap(4), tap(7));
-            let right = column(tap(2), tap(5), tap(8));
-            for i in 0..4 {
-                let row = column(left[i], middle[i], right[i]);
-                for j in 0..4 {
-                    result[4 * i + j][lane] = row[j];
-                }
+        transform_block(level, &taps, block * LANES..block * LANES + span.lanes, to);
+    }
+}
+
+for_each_level! {
+    /// The kernels of a block of lanes, in these columns of the matrices.
+    fn transform_block(taps: &[[R; LANES]; AREA], columns: Range<usize>, to: &mut [&mut [R]]) = loops
+}
+
+#[inline(always)]
+fn loops<R: Real>(taps: &[[R; LANES]; AREA], columns: Range<usize>, to: &mut [&mut [R]]) {
+    let half = R::from_f64(0.5);
+    let mut result = [[R::ZERO; LANES]; PRODUCTS];
+    for lane in 0..LANES {
+        let column = |a: R, b: R, c: R| [a, half * ((a + c) + b), half * ((a + c) - b), c];
+        let tap = |index: usize| taps[index][lane];
+        let left = column(tap(0), tap(3), tap(6));
+        let middle = column(tap(1), tap(4), tap(7));
+        let right = column(tap(2), tap(5), tap(8));
+        for i in 0..4 {
+            let row = column(left[i], middle[i], right[i]);
+            for j in 0..4 {
+                result[4 * i + j][lane] = row[j];
             }
         }
-        for (to, result) in to.iter_mut().zip(&result) {
-            to[block * LANES..][..lanes].copy_from_slice(&result[..lanes]);
-        }
+    }
+    for (to, result) in to.iter_mut().zip(&result) {
+        to[columns.clone()].copy_from_slice(&result[..columns.len()]);
     }
 }
