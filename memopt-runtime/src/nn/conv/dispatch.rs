@@ -10,7 +10,8 @@
 //! | gradient of the weight | few ones, the rest zero | | everything else |
 //! | gradient of the input | | ordinary values | everything else |
 //!
-//! The first two are for kernels of 3x3 with stride and dilation 1 and one group, and at least [`CHANNELS`] channels.
+//! The first two are for kernels of 3x3 with stride and dilation 1 and one group, at least [`CHANNELS`] input channels, and for
+//! tiles [`TILES_CHANNELS`] and [`TILES`].
 //! Ordinary values are less than 2^48: others (NaN and infinity among them) would spoil neighbouring outputs in a tile.
 
 use super::geometry::Geometry;
@@ -22,8 +23,12 @@ use crate::nn::product::OUTPUT_GROUP;
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Channels from which the transforms of tiles, and rows of lanes, cost less than they save.
+/// Input channels from which rows of lanes cost less than they save.
 const CHANNELS: usize = 16;
+/// Channels from which the transforms of tiles do.
+const TILES_CHANNELS: usize = 32;
+/// Tiles of an image from which transformed weights do, with a few images.
+const TILES: usize = 4;
 /// An output is computed from spikes if there are at most this many ones among 100 pixels: with more, tiles are faster.
 const OUTPUT_PERCENT: usize = 22;
 /// The same for the gradient of the weight, which has no tiles.
@@ -53,7 +58,7 @@ impl Dispatch {
         Dispatch {
             forward: tiles(Tiles::forward(geometry)),
             // All output channels are present here.
-            backward: tiles(Tiles::backward(geometry)).filter(|tiles| tiles.outputs >= CHANNELS),
+            backward: tiles(Tiles::backward(geometry)).filter(|tiles| tiles.outputs >= TILES_CHANNELS),
             spikes: geometry.is_plain_3x3() && geometry.inputs >= CHANNELS,
         }
     }

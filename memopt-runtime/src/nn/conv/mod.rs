@@ -42,12 +42,13 @@ use std::ops::Range;
 /// ...kernel]`, and output channels see the input channels of their own group. As PyTorch's `Conv1d` and `Conv2d`.
 ///
 /// How it is computed depends on the sizes of one image, its values and the weights, never on how the window is cut. Kernels
-/// of 3x3 with stride and dilation 1, one group and 16 input channels or more:
+/// of 3x3 with stride and dilation 1 and one group:
 ///
-/// - Images of zeros and ones, with 22% of ones at most (40% for the gradient of the weight): by their ones, with additions
-///   only.
-/// - Others: by tiles of 2x2 outputs (Winograd), 16 multiplications instead of 36. Outputs are as exact as with products in the
-///   same precision, but other bits. An image or 32 output channels with values of 2^48 or more, infinity or NaN: by products.
+/// - Images of zeros and ones, with 22% of ones at most (40% for the gradient of the weight) and 16 channels or more: by their
+///   ones, with additions only.
+/// - Others, and the gradient of the input, with 32 channels or more and four tiles or more: by tiles of 2x2 outputs
+///   (Winograd), 16 multiplications instead of 36. Outputs are about as exact as with products in the same precision, but
+///   other bits. An image or 32 output channels with values of 2^48 or more, infinity or NaN: by products.
 ///
 /// Everything else: by products of the unfolded image, one image at a time, over bands of its rows that take a few hundred
 /// kilobytes to unfold. No way takes more than a few megabytes a thread and transformed weights (25/9 of the weights at most,

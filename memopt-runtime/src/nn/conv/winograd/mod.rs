@@ -106,6 +106,11 @@ impl Tiles {
         (self.rows_at_a_time() / self.count()[0]).max(1)
     }
 
+    /// Tiles of an image.
+    pub fn len(&self) -> usize {
+        self.count()[0] * self.count()[1]
+    }
+
     /// Whether a row of tiles is short enough to be worked on as a whole.
     pub fn is_narrow(&self) -> bool {
         self.count()[1] <= 2 * TILES

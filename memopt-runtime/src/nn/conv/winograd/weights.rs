@@ -1,6 +1,6 @@
 //! Kernels, transformed: `G g G^T`.
 
-use super::{Tiles, LANES, PRODUCTS};
+use super::{to_lanes, Span, Tiles, LANES, PRODUCTS};
 use crate::compress::kernels::SimdLevel;
 use crate::nn::conv::buffers::zeros;
 use crate::nn::conv::simd::for_each_level;
@@ -8,80 +8,89 @@ use crate::nn::element::Real;
 use crate::nn::product::Matrix;
 use rayon::prelude::*;
 
-/// The kernels of a layer, transformed: 16 matrices, a row for each of the layer's output channels, a column for each of
-/// its input channels. What the products see as output channels is padded with zeros to a multiple of
-/// [`LANES`].
+/// Elements of a kernel.
+const AREA: usize = 9;
+
+/// Input channels of one task: their kernels are neighbours in the weight's cache lines.
+const ROWS: usize = 16;
+
+/// The kernels of a layer, transformed: 16 matrices, a row for each channel that comes in, a column for each that goes out,
+/// so that a product needs no copy of them. Columns are padded to a multiple of [`LANES`], with anything.
 pub(in crate::nn::conv) struct Weights<R> {
     values: Vec<R>,
     row: usize,
     plane: usize,
-    backward: bool,
 }
 
 impl<R: Real> Weights<R> {
     /// Those of a weight `[outputs, inputs, 3, 3]`; of its input channels from `first` on, for the gradient of some of them.
     pub fn new(level: SimdLevel, tiles: &Tiles, weight: &[R], first: usize) -> Self {
-        let padded = tiles.outputs.next_multiple_of(LANES);
-        let (rows, columns, row, height) = match tiles.backward {
-            false => (tiles.outputs, tiles.inputs, tiles.inputs, padded),
-            true => (tiles.inputs, tiles.outputs, padded, tiles.inputs),
-        };
-        let plane = height * row;
+        let row = tiles.outputs.next_multiple_of(LANES);
+        let plane = tiles.inputs * row;
         let mut values: Vec<R> = zeros(PRODUCTS * plane);
-        let mut planes: Vec<_> = values.chunks_exact_mut(plane).map(|plane| plane.chunks_mut(row)).collect();
+        let mut planes: Vec<_> =
+            values.chunks_exact_mut(plane).map(|plane| plane.chunks_mut(ROWS * row)).collect();
+        let tasks = tiles.inputs.div_ceil(ROWS);
         let tasks: Vec<Vec<&mut [R]>> =
-            (0..rows).map(|_| planes.iter_mut().filter_map(Iterator::next).collect()).collect();
-        tasks.into_par_iter().zip(weight.par_chunks(weight.len() / rows)).with_min_len(4).for_each(
-            |(mut to, weight)| {
-                let weight = &weight[first * 9..(first + columns) * 9];
-                transform(level, weight, tiles.backward, &mut to);
-            },
-        );
-        Weights { values, row, plane, backward: tiles.backward }
+            (0..tasks).map(|_| planes.iter_mut().filter_map(Iterator::next).collect()).collect();
+        // Kernels of neighbouring channels that come in, and that go out.
+        let (input, output) = match tiles.backward {
+            false => (AREA, tiles.inputs * AREA),
+            true => (weight.len() / tiles.inputs, AREA),
+        };
+        tasks.into_par_iter().enumerate().for_each(|(task, mut to)| {
+            let mut taps = [[R::ZERO; LANES]; ROWS * AREA];
+            for column in (0..tiles.outputs).step_by(LANES) {
+                let lanes = LANES.min(tiles.outputs - column);
+                let rows = task * ROWS..tiles.inputs.min((task + 1) * ROWS);
+                let weight = &weight[first * AREA + rows.start * input + column * output..];
+                // Of one output channel's kernels, those of neighbouring input channels are neighbours.
+                let (steps, len) = if tiles.backward { (rows.len(), AREA) } else { (1, rows.len() * AREA) };
+                for (step, taps) in taps.chunks_mut(len).take(steps).enumerate() {
+                    let span = Span { lanes, plane: output, start: step * input, len };
+                    to_lanes(level, weight, span, taps.as_flattened_mut());
+                }
+                for (index, taps) in taps.as_chunks_mut::<AREA>().0.iter_mut().take(rows.len()).enumerate() {
+                    if tiles.backward {
+                        taps.reverse();
+                    }
+                    transform(level, taps, index * row + column, &mut to);
+                }
+            }
+        });
+        Weights { values, row, plane }
     }
 
-    /// The matrix of a product from an input channel and an output channel on: input channels by output channels.
+    /// The matrix of a product from an input channel and an output channel on.
     pub fn matrix(&self, product: usize, input: usize, output: usize) -> Matrix<'_, R> {
-        let (row, column) = if self.backward { (self.row, 1) } else { (1, self.row) };
-        Matrix { values: &self.values[product * self.plane + input * row + output * column..], row, column }
+        let values = &self.values[product * self.plane + input * self.row + output..];
+        Matrix { values, row: self.row, column: 1 }
     }
 }
 
 for_each_level! {
-    /// The kernels of one row; `flipped` if they are to be turned by half a turn.
-    fn transform(weight: &[R], flipped: bool, to: &mut [&mut [R]]) = loops
+    /// Kernels, one in each lane, to their place in each matrix.
+    fn transform(taps: &[[R; LANES]; AREA], place: usize, to: &mut [&mut [R]]) = loops
 }
 
 #[inline(always)]
-fn loops<R: Real>(weight: &[R], flipped: bool, to: &mut [&mut [R]]) {
+fn loops<R: Real>(taps: &[[R; LANES]; AREA], place: usize, to: &mut [&mut [R]]) {
     let half = R::from_f64(0.5);
-    for (block, kernels) in weight.chunks(LANES * 9).enumerate() {
-        let lanes = kernels.len() / 9;
-        let mut taps = [[R::ZERO; LANES]; 9];
-        for (lane, kernel) in kernels.as_chunks::<9>().0.iter().enumerate() {
-            for (tap, value) in taps.iter_mut().zip(kernel) {
-                tap[lane] = *value;
+    let mut result = [[R::ZERO; LANES]; PRODUCTS];
+    for lane in 0..LANES {
+        let column = |a: R, b: R, c: R| [a, half * ((a + c) + b), half * ((a + c) - b), c];
+        let tap = |index: usize| taps[index][lane];
+        let left = column(tap(0), tap(3), tap(6));
+        let middle = column(tap(1), tap(4), tap(7));
+        let right = column(tap(2), tap(5), tap(8));
+        for i in 0..4 {
+            let row = column(left[i], middle[i], right[i]);
+            for j in 0..4 {
+                result[4 * i + j][lane] = row[j];
             }
         }
-        if flipped {
-            taps.reverse();
-        }
-        let mut result = [[R::ZERO; LANES]; PRODUCTS];
-        for lane in 0..LANES {
-            let column = |a: R, b: R, c: R| [a, half * ((a + c) + b), half * ((a + c) - b), c];
-            let tap = |index: usize| taps[index][lane];
-            let left = column(tap(0), tap(3), tap(6));
-            let middle = column(tap(1), tap(4), tap(7));
-            let right = column(tap(2), tap(5), tap(8));
-            for i in 0..4 {
-                let row = column(left[i], middle[i], right[i]);
-                for j in 0..4 {
-                    result[4 * i + j][lane] = row[j];
-                }
-            }
-        }
-        for (to, result) in to.iter_mut().zip(&result) {
-            to[block * LANES..][..lanes].copy_from_slice(&result[..lanes]);
-        }
+    }
+    for (to, result) in to.iter_mut().zip(&result) {
+        to[place..][..LANES].copy_from_slice(result);
     }
 }
