@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// Elements over the window of the channels that are done together, about.
 const BLOCK: usize = 1 << 14;
 /// Bytes of the input that are unpacked at a time, about.
-const UNPACKED: usize = 8 << 20;
+const UNPACKED: usize = 4 << 20;
 
 /// Runs the layers as a segment.
 pub(super) fn run(sliced: Sliced, options: Options, x: Tensor, context: &mut Context) -> Result<Tensor> {
