@@ -10,8 +10,9 @@
 //! | gradient of the weight | few ones, the rest zero | | everything else |
 //! | gradient of the input | | ordinary values | everything else |
 //!
-//! The first two are for kernels of 3x3 with stride and dilation 1 and one group, at least [`CHANNELS`] input channels, and for
-//! tiles [`TILES_CHANNELS`] and [`TILES`].
+//! The first two are for kernels of 3x3 with stride and dilation 1 and one group: `spikes` with at least [`CHANNELS`] input
+//! channels; `winograd` with [`TILES_CHANNELS`] and [`TILES`], and images that are not too wide for its buffers.
+//!
 //! Ordinary values are less than 2^48: others (NaN and infinity among them) would spoil neighbouring outputs in a tile.
 
 use super::geometry::Geometry;
@@ -53,8 +54,11 @@ pub(super) enum Purpose {
 
 impl Dispatch {
     pub fn new(geometry: &Geometry) -> Self {
-        let tiles =
-            |tiles: Option<Tiles>| tiles.filter(|tiles| tiles.inputs >= CHANNELS && tiles.is_narrow());
+        let tiles = |tiles: Option<Tiles>| {
+            tiles.filter(|tiles| {
+                tiles.inputs >= TILES_CHANNELS && tiles.of_image() >= TILES && tiles.is_narrow()
+            })
+        };
         Dispatch {
             forward: tiles(Tiles::forward(geometry)),
             // All output channels are present here.

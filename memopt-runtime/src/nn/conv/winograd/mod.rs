@@ -107,7 +107,7 @@ impl Tiles {
     }
 
     /// Tiles of an image.
-    pub fn len(&self) -> usize {
+    pub fn of_image(&self) -> usize {
         self.count()[0] * self.count()[1]
     }
 
