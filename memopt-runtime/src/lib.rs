@@ -26,6 +26,7 @@ pub mod module;
 pub mod nn;
 mod panics;
 pub mod parameters;
+mod path;
 pub mod plan;
 mod storage;
 

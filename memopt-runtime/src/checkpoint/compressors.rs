@@ -31,8 +31,8 @@ impl Compressors {
     pub(super) fn get(&self, named: &plan::Compressor) -> Result<Arc<dyn SpikeCompressor>> {
         let own = || self.0.get(named.name()).cloned();
         named.build().or_else(own).ok_or_else(|| {
-            let names = ["null", "bit", "byte", "sparse", "auto"].into_iter();
-            let names: Vec<&str> = names.chain(self.0.keys().map(String::as_str)).collect();
+            let mut names: Vec<&str> = plan::Compressor::names().collect();
+            names.extend(self.0.keys().map(String::as_str));
             Error::Plan {
                 what: format!(
                     "`{named}` is no compressor; the compressors are: {}; one of your own is given to \

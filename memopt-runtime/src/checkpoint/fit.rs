@@ -3,6 +3,7 @@
 use super::leaves::leaves_of;
 use super::{channel_chunks, time_chunks};
 use crate::module::{Composition, Step};
+use crate::path::joined;
 use crate::plan::{Keep, Plan, Segment};
 use crate::{Error, Result};
 use std::collections::BTreeSet;
@@ -61,7 +62,7 @@ impl<'a> Fit<'a> {
     fn walk(&mut self, composition: &Composition, parent: &str, around: Option<(&str, Keep)>) -> Result<()> {
         let steps = composition.steps();
         check_names(steps, parent)?;
-        let path = |name: &str| if parent.is_empty() { name.to_owned() } else { format!("{parent}.{name}") };
+        let path = |name: &str| joined(parent, name);
         let mut covered: Vec<Option<(&'a str, &'a Segment)>> = vec![None; steps.len()];
         for (key, segment) in self.plan.segments() {
             let Some(range) = positions(steps, key, &path) else { continue };

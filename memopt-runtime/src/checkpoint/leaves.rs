@@ -1,6 +1,7 @@
 //! Nested chains as one chain of layers.
 
 use crate::module::{ChannelLayer, Context, NormSums, Signal, Step, WindowNeuron, WindowNorm};
+use crate::path::joined;
 use crate::Result;
 use candle_core::Tensor;
 use std::ops::Range;
@@ -44,10 +45,7 @@ impl Leaf {
 
     /// Its path in the model.
     pub(super) fn path_in(&self, context: &Context) -> String {
-        match context.path() {
-            "" => self.path(),
-            parent => format!("{parent}.{}", self.path()),
-        }
+        joined(context.path(), &self.path())
     }
 
     pub(super) fn detached(&self) -> Self {
@@ -60,12 +58,7 @@ impl Leaf {
 
     /// Whether it can be run in time chunks.
     pub(super) fn is_time_chunkable(&self) -> bool {
-        match &self.step {
-            Step::Part { part, .. } => part.is_time_chunkable(),
-            Step::Join { op, branches } => {
-                op.is_time_chunkable() && branches.iter().all(|branch| branch.is_time_chunkable())
-            }
-        }
+        self.step.is_time_chunkable()
     }
 
     /// Its pieces, if it is a layer of neurons without weights.

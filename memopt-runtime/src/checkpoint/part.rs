@@ -8,6 +8,7 @@ use super::segment::Segment;
 use super::time_chunks::{in_time_chunks, Norms};
 use crate::compress::{Auto, SpikeCompressor};
 use crate::module::{run_plainly, Checkpointable, Composition, Context, Executor, Form, Signal, Step};
+use crate::path::joined;
 use crate::plan::{self, Keep, Plan};
 use crate::{Error, Result};
 use candle_core::Tensor;
@@ -94,9 +95,7 @@ impl Planner {
 
     /// Whether the plan has segments inside of these parts.
     fn has_segments_inside(&self, parent: &str, names: &[&str]) -> bool {
-        let path =
-            |name: &&str| if parent.is_empty() { format!("{name}.") } else { format!("{parent}.{name}.") };
-        let prefixes: Vec<String> = names.iter().map(path).collect();
+        let prefixes: Vec<String> = names.iter().map(|name| joined(parent, name) + ".").collect();
         self.plan.segments().any(|(key, _)| prefixes.iter().any(|prefix| key.starts_with(prefix.as_str())))
     }
 }
@@ -181,10 +180,7 @@ fn path_of(steps: &[Step], parent: &str) -> String {
         [only] => (*only).to_owned(),
         [first, .., last] => format!("{first}..{last}"),
     };
-    match parent {
-        "" => range,
-        parent => format!("{parent}.{range}"),
-    }
+    joined(parent, &range)
 }
 
 /// The compressor declared for the input of the first step, or the smallest exact one.

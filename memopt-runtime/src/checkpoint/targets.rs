@@ -2,6 +2,7 @@
 
 use super::fit;
 use crate::module::{Checkpointable, Composition, Part, Step};
+use crate::path::joined;
 use crate::plan::{Plan, Segment};
 use crate::{Error, Result};
 use std::any::TypeId;
@@ -71,26 +72,20 @@ impl Targets {
 /// If there is no part of a type, or at a path, that is named; if targets overlap.
 pub fn plan_for<M: Checkpointable>(model: &M, targets: &Targets, how: impl Into<Segment>) -> Result<Plan> {
     let composition = model.composition().unwrap_or_default();
-    let mut search = Search { targets, found: targets.paths.clone(), seen: BTreeSet::new() };
-    search.walk(&composition, "");
+    let search = Search::of(&composition, targets);
     if let Some((_, name)) = targets.types.iter().find(|(ty, _)| !search.seen.contains(ty)) {
         return Err(Error::Plan {
             what: format!("the model has no part of type `{name}`, or only inside of other targets"),
         });
     }
-    let how = how.into();
-    let plan = search.found.into_iter().fold(Plan::new(), |plan, path| plan.with(path, how.clone()));
+    let plan = search.plan(how.into());
     fit::check(&plan, &composition)?;
     Ok(plan)
 }
 
 /// [`plan_for`] the parts that are marked `#[checkpoint(segment)]`; without one, everything is retained.
 pub fn plan_for_targets<M: Checkpointable>(model: &M, how: impl Into<Segment>) -> Plan {
-    let targets = Targets::marked();
-    let mut search = Search { targets: &targets, found: BTreeSet::new(), seen: BTreeSet::new() };
-    search.walk(&model.composition().unwrap_or_default(), "");
-    let how = how.into();
-    search.found.into_iter().fold(Plan::new(), |plan, path| plan.with(path, how.clone()))
+    Search::of(&model.composition().unwrap_or_default(), &Targets::marked()).plan(how.into())
 }
 
 struct Search<'a> {
@@ -99,12 +94,23 @@ struct Search<'a> {
     seen: BTreeSet<TypeId>,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    fn of(composition: &Composition, targets: &'a Targets) -> Self {
+        let mut search = Search { targets, found: targets.paths.clone(), seen: BTreeSet::new() };
+        search.walk(composition, "");
+        search
+    }
+
+    /// What was found, all kept in the same way.
+    fn plan(self, how: Segment) -> Plan {
+        self.found.into_iter().fold(Plan::new(), |plan, path| plan.with(path, how.clone()))
+    }
+
     fn walk(&mut self, composition: &Composition, parent: &str) {
         for step in composition.steps() {
             match step {
                 Step::Part { name, part, .. } => {
-                    let path = if parent.is_empty() { name.to_string() } else { format!("{parent}.{name}") };
+                    let path = joined(parent, name);
                     if self.takes(part) {
                         self.found.insert(path);
                     } else if let Some(inside) = part.composition() {

@@ -5,6 +5,12 @@ use crate::{storage, Error, Result};
 use candle_core::{CpuStorage, Shape, Tensor};
 use std::ops::Range;
 
+/// The time steps of each chunk: as equal as can be; no more chunks than steps.
+pub(super) fn cut(steps: usize, chunks: usize) -> Vec<Range<usize>> {
+    let chunks = chunks.clamp(1, steps.max(1));
+    (0..chunks).map(|i| i * steps / chunks..(i + 1) * steps / chunks).collect()
+}
+
 /// A row-major buffer `[T, ...]`.
 pub(super) struct WindowBuffer {
     storage: CpuStorage,

@@ -78,12 +78,7 @@ impl Composition {
 
     /// Whether all of it can be run in time chunks.
     pub fn is_time_chunkable(&self) -> bool {
-        self.steps.iter().all(|step| match step {
-            Step::Part { part, .. } => part.is_time_chunkable(),
-            Step::Join { op, branches } => {
-                op.is_time_chunkable() && branches.iter().all(Composition::is_time_chunkable)
-            }
-        })
+        self.steps.iter().all(Step::is_time_chunkable)
     }
 
     /// The output for the window `x`, run as the context's executor sees fit.
@@ -115,6 +110,16 @@ impl Step {
                 let outputs: Vec<Signal> =
                     branches.iter().map(|branch| branch.run(x.clone(), context)).collect::<Result<_>>()?;
                 op.apply(outputs, context)
+            }
+        }
+    }
+
+    /// Whether it can be run in time chunks.
+    pub fn is_time_chunkable(&self) -> bool {
+        match self {
+            Step::Part { part, .. } => part.is_time_chunkable(),
+            Step::Join { op, branches } => {
+                op.is_time_chunkable() && branches.iter().all(Composition::is_time_chunkable)
             }
         }
     }

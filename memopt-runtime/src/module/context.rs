@@ -9,6 +9,7 @@ use super::session::Session;
 use super::states::States;
 use super::weight::Weight;
 use crate::inside::is_inside_segment;
+use crate::path::joined;
 use crate::{Error, Result};
 use candle_core::Tensor;
 use parking_lot::Mutex;
@@ -177,18 +178,7 @@ impl Context {
     /// A copy for a segment of the parts called `names`, which knows of no other layers.
     pub(crate) fn for_segment(&mut self, names: &[&str]) -> Self {
         let uses = std::mem::take(&mut self.uses);
-        let prefixes: Vec<String> = names
-            .iter()
-            .map(
-                |name| {
-                    if self.path.is_empty() {
-                        (*name).to_owned()
-                    } else {
-                        format!("{}.{name}", self.path)
-                    }
-                },
-            )
-            .collect();
+        let prefixes: Vec<String> = names.iter().map(|name| joined(&self.path, name)).collect();
         let is_in = |path: &str| {
             prefixes.iter().any(|prefix| {
                 path.strip_prefix(prefix.as_str())

@@ -44,6 +44,11 @@ impl Compressor {
         })
     }
 
+    /// The names of memopt's own.
+    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+        ALL.iter().map(|(_, name)| *name)
+    }
+
     /// Its name in a plan.
     pub fn name(&self) -> &str {
         match self {

@@ -26,6 +26,7 @@ mod serial;
 
 pub use compressor::Compressor;
 
+use crate::path::joined;
 use crate::{Error, Result};
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::str::FromStr;
@@ -174,7 +175,7 @@ impl Plan {
 
     /// The segment that begins with the part `name` inside `parent`: its key, the name of its last part, and itself.
     pub(crate) fn beginning_at(&self, parent: &str, name: &str) -> Option<(&str, &str, &Segment)> {
-        let path = if parent.is_empty() { name.to_owned() } else { format!("{parent}.{name}") };
+        let path = joined(parent, name);
         if let Some((key, segment)) = self.segments.get_key_value(&path) {
             return Some((key, &key[key.len() - name.len()..], segment));
         }

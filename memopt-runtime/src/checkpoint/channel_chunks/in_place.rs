@@ -1,14 +1,15 @@
 //! A layer with weights, a norm and neurons without a graph: norm and neurons run in the layer's own buffer, a few channels
 //! at a time, which stay in the cache for all that is done with them.
 
+use super::features::Features;
 use super::sliced::{lost, Sliced};
 use crate::autograd::{backward_from, Gradient};
 use crate::checkpoint::leaves::{add_norm_gradients, run_leaves, Leaf};
 use crate::checkpoint::options::Options;
 use crate::checkpoint::replay::{in_chunks, in_recompute, Chunks, KeptInput};
 use crate::checkpoint::segment::Segment;
-use crate::checkpoint::window::WindowBuffer;
-use crate::module::{ChannelLayer, Context, NormStatistics, NormSums, States, WindowNeuron};
+use crate::checkpoint::window::{cut, WindowBuffer};
+use crate::module::{Context, NormStatistics, NormSums, States, WindowNeuron};
 use crate::storage::{self, checksum};
 use crate::{Error, Result};
 use candle_core::{CpuStorage, Tensor};
@@ -167,111 +168,6 @@ struct Backward {
     name: String,
 }
 
-/// What goes into the layer with weights: all at once, or some time steps at a time, so that a large input need not
-/// be unpacked as a whole.
-struct Features<'a> {
-    of: FeaturesOf<'a>,
-    /// The time steps that are done together.
-    ranges: Vec<Range<usize>>,
-}
-
-enum FeaturesOf<'a> {
-    Whole(Tensor),
-    /// The input itself.
-    Input(&'a KeptInput),
-}
-
-impl Features<'_> {
-    fn whole(features: Tensor) -> Self {
-        let steps = features.dims().first().copied().unwrap_or_default();
-        Features { of: FeaturesOf::Whole(features), ranges: std::iter::once(0..steps).collect() }
-    }
-
-    fn at(&self, steps: &Range<usize>) -> Result<Tensor> {
-        match &self.of {
-            FeaturesOf::Whole(features) => Ok(features.clone()),
-            FeaturesOf::Input(input) => input.unpack_steps(steps.clone())?.ok_or_else(lost),
-        }
-    }
-
-    /// The layer's output over the window, and its dimensions.
-    fn through(&self, run: impl Fn(Tensor) -> Result<Tensor>) -> Result<(CpuStorage, Vec<usize>)> {
-        if let [all] = self.ranges.as_slice() {
-            let z = run(self.at(all)?)?;
-            let dims = z.dims().to_vec();
-            return Ok((storage::taken(z)?, dims));
-        }
-        let steps = self.ranges.last().map_or(0, |last| last.end);
-        let mut whole: Option<WindowBuffer> = None;
-        for range in &self.ranges {
-            let z = run(self.at(range)?)?;
-            match &mut whole {
-                Some(whole) => whole.push(&z)?,
-                None => whole.insert(WindowBuffer::like(&z, steps)?).push(&z)?,
-            }
-        }
-        let whole = whole.ok_or_else(lost)?;
-        let dims = whole.shape().dims().to_vec();
-        Ok((whole.into_storage(), dims))
-    }
-
-    /// The layer's backward from the gradient of its output
-    /// weights are added up, and the gradient of the
-    /// features is given, if it is wanted.
-    fn back(
-        &self,
-        layer: &dyn ChannelLayer,
-        mut dz: CpuStorage,
-        wants_input: bool,
-        context: &Context,
-    ) -> Result<Option<Gradient>> {
-        if let [all] = self.ranges.as_slice() {
-            return layer.back(&self.at(all)?, dz, wants_input, context);
-        }
-        let steps = self.ranges.last().map_or(1, |last| last.end).max(1);
-        let slot = storage::len(&dz) / steps;
-        let mut dx: Option<(CpuStorage, Vec<usize>)> = None;
-        for range in self.ranges.iter().rev() {
-            let x = self.at(range)?;
-            let of_step = x.elem_count() / range.len().max(1);
-            let part = storage::part(&dz, range.start * slot..range.end * slot);
-            let Some(part) = layer.back(&x, part, wants_input, context)? else { continue };
-            let part = part.into_tensor();
-            let dims = [&[steps], x.dims().get(1..).unwrap_or_default()].concat();
-            // In the place of the gradient that it comes from, where it is not larger.
-            let written = match (of_step <= slot, &mut dx) {
-                (true, _) => {
-                    let each = |(i, step): (usize, usize)| {
-                        storage::write(&mut dz, step * slot, &part.narrow(0, i, 1)?.contiguous()?)
-                    };
-                    range.clone().enumerate().map(each).collect::<candle_core::Result<Vec<bool>>>()?
-                }
-                (false, Some((dx, _))) => vec![storage::write(dx, range.start * of_step, &part)?],
-                (false, dx) => {
-                    let zeros = Tensor::zeros(dims.as_slice(), part.dtype(), part.device())?;
-                    let (whole, _) = dx.insert((storage::taken(zeros)?, dims));
-                    vec![storage::write(whole, range.start * of_step, &part)?]
-                }
-            };
-            if written.contains(&false) {
-                return Err(lost());
-            }
-        }
-        if !wants_input {
-            return Ok(None);
-        }
-        match dx {
-            Some((dx, dims)) => Ok(Some(Gradient::new(dx, dims))),
-            None => {
-                let first = self.at(&(0..1))?;
-                let dims = [&[steps], first.dims().get(1..).unwrap_or_default()].concat();
-                storage::compact(&mut dz, slot, first.elem_count());
-                Ok(Some(Gradient::new(dz, dims)))
-            }
-        }
-    }
-}
-
 /// What the way back runs in.
 struct At {
     /// Before the layer with weights.
@@ -320,14 +216,12 @@ impl Backward {
     /// What goes into the layer with weights.
     fn features<'a>(&self, input: &'a KeptInput, context: &mut Context) -> Result<Features<'a>> {
         let steps = input.dims().first().copied().unwrap_or_default();
-        let chunks = input.bytes().div_ceil(UNPACKED).clamp(1, steps.max(1));
-        let ranges: Vec<Range<usize>> =
-            (0..chunks).map(|i| i * steps / chunks..(i + 1) * steps / chunks).collect();
-        let in_steps = chunks > 1 && input.unpack_steps(0..1)?.is_some();
+        let ranges = cut(steps, input.bytes().div_ceil(UNPACKED));
+        let in_steps = ranges.len() > 1 && input.unpack_steps(0..1)?.is_some();
         let before = self.sliced.before();
         if before.is_empty() {
             return Ok(match in_steps {
-                true => Features { of: FeaturesOf::Input(input), ranges },
+                true => Features::in_steps(input, ranges),
                 false => Features::whole(input.unpack()?.contiguous()?),
             });
         }

@@ -11,6 +11,7 @@
 //! buffer (`in_place`): that is also how a segment of such layers is recomputed as a whole. Else their graph is built
 //! group by group (`in_graph`).
 
+mod features;
 mod in_graph;
 mod in_place;
 mod sliced;

@@ -2,6 +2,7 @@
 
 use super::Norms;
 use crate::checkpoint::leaves::Leaf;
+use crate::checkpoint::window::cut;
 use crate::module::WindowNorm;
 use crate::{Error, Result};
 use candle_core::Tensor;
@@ -42,8 +43,7 @@ impl Chunked {
 
     /// The time steps of each chunk: as equal as can be; no more chunks than steps.
     pub(super) fn ranges(&self, steps: usize) -> Vec<Range<usize>> {
-        let chunks = self.chunks.clamp(1, steps.max(1));
-        (0..chunks).map(|i| i * steps / chunks..(i + 1) * steps / chunks).collect()
+        cut(steps, self.chunks)
     }
 }
 
