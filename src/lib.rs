@@ -4,6 +4,8 @@
 extern crate self as memopt;
 
 pub mod models;
+#[cfg(feature = "report")]
+pub mod report;
 
 /// Implements [`Checkpointable`](trait@Checkpointable), [`Parameters`](trait@Parameters) and Candle's `ModuleT` for a
 /// struct or an enum.
@@ -221,18 +223,20 @@ pub use memopt_derive::Checkpointable;
 pub use memopt_derive::Parameters;
 pub use memopt_runtime::module::Checkpointable;
 pub use memopt_runtime::parameters::Parameters;
+pub use memopt_runtime::search::optimize;
 pub use memopt_runtime::{
-    autograd, checkpoint, compress, memory, module, nn, parameters, plan, Error, Phase, Result,
+    autograd, checkpoint, compress, memory, module, nn, parameters, plan, search, Error, Phase, Result,
 };
 
 /// What most programs need: `use memopt::prelude::*;`.
 pub mod prelude {
-    pub use crate::checkpoint::{checkpoint, checkpoint_module, plan_for, Options, Planned, Targets};
+    pub use crate::checkpoint::{checkpoint, checkpoint_module, plan_for, Planned, Targets};
     pub use crate::compress::{Auto, Bit, Byte, Null, Pack, Sparse};
     pub use crate::memory::CountingAllocator;
     pub use crate::module::{Context, Session, Signal};
     pub use crate::parameters::Parameters;
     pub use crate::plan::{Keep, Plan};
+    pub use crate::search::{optimize, Optimized, Options, Prefer, Profile};
     // The traits' method `forward` would make that of Candle's `Module` ambiguous: only the macro.
     pub use memopt_derive::{Checkpointable, Parameters};
 }

@@ -4,8 +4,8 @@ pub use candle_core::{ModuleT, Result as CandleResult, Tensor};
 pub use memopt_runtime::compress::{Auto, Bit, Byte, Null, Sparse};
 pub use memopt_runtime::module::Part as AnyPart;
 pub use memopt_runtime::module::{
-    forward_t, ChannelLayer, Checkpointable, Composition, Context, JoinOp, Signal, TimeChunkable,
-    WindowNeuron, WindowNorm,
+    forward_t, ChannelLayer, Checkpointable, Composition, Context, Footprint, Incoming, JoinOp, Signal,
+    TimeChunkable, WindowNeuron, WindowNorm,
 };
 pub use memopt_runtime::parameters::{Parameters, Visitor};
 pub use memopt_runtime::Result;
@@ -62,6 +62,9 @@ pub trait Part: Sized {
     /// [`Checkpointable::window_neuron`].
     fn neuron(&self) -> Option<&dyn WindowNeuron>;
 
+    /// [`Checkpointable::footprint`].
+    fn takes(&self, x: &Incoming) -> Option<Footprint>;
+
     /// [`Checkpointable::is_target`].
     fn target(&self) -> bool;
 
@@ -112,6 +115,10 @@ impl<M: Checkpointable> Part for M {
 
     fn neuron(&self) -> Option<&dyn WindowNeuron> {
         self.window_neuron()
+    }
+
+    fn takes(&self, x: &Incoming) -> Option<Footprint> {
+        self.footprint(x)
     }
 
     fn target(&self) -> bool {

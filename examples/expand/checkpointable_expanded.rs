@@ -285,6 +285,16 @@ where
         }
     }
 
+    fn footprint(
+        &self,
+        __x: &::memopt::__private::Incoming,
+    ) -> ::core::option::Option<::memopt::__private::Footprint> {
+        match self {
+            Self::Gain(__part) => <Gain as ::memopt::__private::Part>::takes(__part, __x),
+            Self::List(__part) => <Vec<Gain> as ::memopt::__private::Part>::takes(__part, __x),
+        }
+    }
+
     fn is_target(&self) -> ::core::primitive::bool {
         match self {
             Self::Gain(__part) => <Gain as ::memopt::__private::Part>::target(__part),

@@ -57,6 +57,27 @@ fn named(part: &str) -> String {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// What is asked of a search makes no sense.
+    #[error("options: {what}")]
+    Options {
+        /// What is wrong, and what is valid.
+        what: String,
+    },
+
+    /// No plan fits.
+    #[error(
+        "no plan fits in {budget} bytes: the smallest that can be reached is {smallest} bytes, of which {resident} are there \
+         whatever the plan (weights, optimizer, batch); take a smaller batch or a larger budget"
+    )]
+    Budget {
+        /// Bytes that were given.
+        budget: usize,
+        /// The fewest that a plan takes.
+        smallest: usize,
+        /// Bytes of weights, optimizer and batch.
+        resident: usize,
+    },
+
     /// `backward()` went through a function a second time; what it had saved is already freed.
     #[error("`{function}`: backward was called a second time, but what it had saved is freed by the first; run the forward pass again before each backward, or go back from several losses at once: add them up, or use `autograd::backward_from`")]
     SecondBackward {

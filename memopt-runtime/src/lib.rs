@@ -3,6 +3,7 @@
 //! Modules depend downwards only:
 //!
 //! ```text
+//! search        a plan for a model: what a step would take, presets, a memory budget
 //! nn            layers, neurons, losses
 //! checkpoint    segments: closures and parts of models whose inner state is recomputed in backward instead of kept
 //!   module      layers and models, how they compose, what a forward carries along
@@ -28,6 +29,7 @@ mod panics;
 pub mod parameters;
 mod path;
 pub mod plan;
+pub mod search;
 mod storage;
 
 pub use error::{Error, Phase, Result};

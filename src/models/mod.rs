@@ -1,5 +1,7 @@
-//! Networks that people train, as derived structs.
+//! Reference networks.
 
 mod cifar_dvs_vgg;
+mod residual_net;
 
 pub use cifar_dvs_vgg::{CifarDvsVgg, ProjBn, VggBlock};
+pub use residual_net::{ResidualNet, SewBlock, SpikingConv};

@@ -107,6 +107,7 @@ fn delegate(input: &Input, variants: &[Variant]) -> TokenStream {
     let layer = channel_layer(&method("layer", TokenStream::new()));
     let norm = window_norm(&method("norm", TokenStream::new()));
     let neuron = window_neuron(&method("neuron", TokenStream::new()));
+    let footprint = footprint(&method("takes", quote!(, __x)));
     let target = target(input).unwrap_or_else(|| is_target(&method("target", TokenStream::new())));
     let kind = is_a(&method("kind", quote!(, __type)));
     let chunkable = time_chunkable(&if input.has(TIME_CHUNKS) {
@@ -117,7 +118,7 @@ fn delegate(input: &Input, variants: &[Variant]) -> TokenStream {
     } else {
         method("chunkable", TokenStream::new())
     });
-    quote!(#forward #composition #channels #layer #norm #neuron #target #kind #chunkable)
+    quote!(#forward #composition #channels #layer #norm #neuron #footprint #target #kind #chunkable)
 }
 
 fn forward(body: &TokenStream) -> TokenStream {
@@ -170,6 +171,17 @@ fn window_norm(body: &TokenStream) -> TokenStream {
 fn window_neuron(body: &TokenStream) -> TokenStream {
     quote! {
         fn window_neuron(&self) -> ::core::option::Option<&dyn ::memopt::__private::WindowNeuron> {
+            #body
+        }
+    }
+}
+
+fn footprint(body: &TokenStream) -> TokenStream {
+    quote! {
+        fn footprint(
+            &self,
+            __x: &::memopt::__private::Incoming,
+        ) -> ::core::option::Option<::memopt::__private::Footprint> {
             #body
         }
     }

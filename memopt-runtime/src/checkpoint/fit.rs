@@ -26,7 +26,7 @@ pub(super) fn check(plan: &Plan, composition: &Composition) -> Result<Vec<String
 }
 
 /// Checks that steps can be run as a segment of this kind.
-pub(super) fn check_keep(steps: &[Step], path: &str, keep: Keep) -> Result<()> {
+pub(crate) fn check_keep(steps: &[Step], path: &str, keep: Keep) -> Result<()> {
     match keep {
         Keep::TimeChunks(0) | Keep::InexactTimeChunks(0) | Keep::ChannelChunks(0) => {
             Err(wrong(format!("`{path}` in 0 chunks; give 1 or more")))

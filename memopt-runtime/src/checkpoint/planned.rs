@@ -4,7 +4,7 @@ use super::compressors::Compressors;
 use super::fit;
 use super::part::Planner;
 use crate::compress::SpikeCompressor;
-use crate::module::{Checkpointable, Session, Signal};
+use crate::module::{Checkpointable, Context, Session, Signal};
 use crate::plan::Plan;
 use crate::{Error, Result};
 use candle_core::{ModuleT, Tensor};
@@ -69,17 +69,32 @@ impl<M: Checkpointable> Planned<M> {
         self.forward(x.into(), training, Ok)
     }
 
+    /// The output of a training forward of which nothing is left but the graph behind it: see [`Session::rehearse`].
+    pub(crate) fn rehearse(&self, x: Signal) -> Result<Signal> {
+        self.session.rehearse(|context| self.forward_in(x, context))
+    }
+
+    /// The same model, over the same variables and with the same session, under another plan.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    pub fn with_plan(self, plan: Plan) -> Result<Self> {
+        let outermost = fit::check(&plan, &self.model.composition().unwrap_or_default())?.into();
+        self.compressors.check(&plan)?;
+        Ok(Planned { plan: Arc::new(plan), outermost, ..self })
+    }
+
     fn forward<T>(&self, x: Signal, training: bool, output: impl FnOnce(Signal) -> Result<T>) -> Result<T> {
+        self.session.forward(training, |context| output(self.forward_in(x, context)?))
+    }
+
+    fn forward_in(&self, x: Signal, context: &Context) -> Result<Signal> {
         let (plan, compressors) = (self.plan.clone(), self.compressors.clone());
         let planner = Arc::new(Planner { plan, compressors, begun: Default::default() });
-        self.session.forward(training, |context| {
-            let y = self.model.forward(
-                x,
-                &mut context.clone().with_executor(planner.clone()).with_verification(self.verify),
-            )?;
-            self.check_all_begun(&planner)?;
-            output(y)
-        })
+        let mut context = context.clone().with_executor(planner.clone()).with_verification(self.verify);
+        let y = self.model.forward(x, &mut context)?;
+        self.check_all_begun(&planner)?;
+        Ok(y)
     }
 
     /// A model written by hand may run something else than what it says it is made of.
@@ -126,6 +141,11 @@ impl<M: Checkpointable> Planned<M> {
     pub fn into_inner(self) -> M {
         self.model
     }
+}
+
+/// Checks that a plan fits a model.
+pub(crate) fn check_plan<M: Checkpointable>(model: &M, plan: &Plan) -> Result<()> {
+    fit::check(plan, &model.composition().unwrap_or_default()).map(|_| ())
 }
 
 impl<M> Deref for Planned<M> {

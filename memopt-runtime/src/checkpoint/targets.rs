@@ -88,6 +88,39 @@ pub fn plan_for_targets<M: Checkpointable>(model: &M, how: impl Into<Segment>) -
     Search::of(&model.composition().unwrap_or_default(), &Targets::marked()).plan(how.into())
 }
 
+/// The paths of the targets, in the order of the model; `None`: those that are marked.
+pub(crate) fn targets_of<M: Checkpointable>(model: &M, targets: Option<&Targets>) -> Result<Vec<String>> {
+    let marked = Targets::marked();
+    let plan = match targets {
+        Some(targets) => plan_for(model, targets, crate::plan::Keep::Recompute)?,
+        None => Search::of(&model.composition().unwrap_or_default(), &marked)
+            .plan(crate::plan::Keep::Recompute.into()),
+    };
+    let mut order = Vec::new();
+    in_order(&model.composition().unwrap_or_default(), "", &mut order);
+    let place = |key: &str| {
+        let first = key.split_once("..").map_or(key, |(first, _)| first);
+        order.iter().position(|path| path == first)
+    };
+    let mut keys: Vec<String> = plan.segments().map(|(key, _)| key.to_owned()).collect();
+    keys.sort_by_key(|key| place(key));
+    Ok(keys)
+}
+
+/// The paths of all parts, in the order in which they run.
+fn in_order(composition: &Composition, parent: &str, paths: &mut Vec<String>) {
+    for step in composition.steps() {
+        match step {
+            Step::Part { name, part, .. } => {
+                let path = joined(parent, name);
+                paths.push(path.clone());
+                in_order(&part.composition().unwrap_or_default(), &path, paths);
+            }
+            Step::Join { branches, .. } => branches.iter().for_each(|branch| in_order(branch, parent, paths)),
+        }
+    }
+}
+
 struct Search<'a> {
     targets: &'a Targets,
     found: BTreeSet<String>,

@@ -3,6 +3,7 @@
 use super::channels::ChannelLayer;
 use super::composition::Composition;
 use super::context::Context;
+use super::footprint::{Footprint, Incoming};
 use super::part::Part;
 use super::signal::Signal;
 use super::window_neuron::WindowNeuron;
@@ -67,6 +68,13 @@ pub trait Checkpointable: Parameters + Send + Sync + 'static {
 
     /// Itself on raw buffers, if it is a neuron without weights.
     fn window_neuron(&self) -> Option<&dyn WindowNeuron> {
+        None
+    }
+
+    /// What running it in training takes, from the dimensions of its input; `None`: it does not say, or the input does not
+    /// fit. Of a layer without a composition; a search for plans needs it.
+    fn footprint(&self, x: &Incoming) -> Option<Footprint> {
+        let _ = x;
         None
     }
 

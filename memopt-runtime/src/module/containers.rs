@@ -4,6 +4,7 @@ use super::channels::ChannelLayer;
 use super::checkpointable::Checkpointable;
 use super::composition::Composition;
 use super::context::Context;
+use super::footprint::{Footprint, Incoming};
 use super::part::Part;
 use super::signal::Signal;
 use super::window_neuron::WindowNeuron;
@@ -70,6 +71,10 @@ impl<M: Checkpointable> Checkpointable for Option<M> {
         self.as_ref().and_then(M::window_neuron)
     }
 
+    fn footprint(&self, x: &Incoming) -> Option<Footprint> {
+        self.as_ref().and_then(|module| module.footprint(x))
+    }
+
     fn is_target(&self) -> bool {
         self.as_ref().is_some_and(M::is_target)
     }
@@ -106,6 +111,10 @@ impl<M: Checkpointable> Checkpointable for Box<M> {
 
     fn window_neuron(&self) -> Option<&dyn WindowNeuron> {
         (**self).window_neuron()
+    }
+
+    fn footprint(&self, x: &Incoming) -> Option<Footprint> {
+        (**self).footprint(x)
     }
 
     fn is_target(&self) -> bool {

@@ -78,6 +78,18 @@ impl Session {
     }
 }
 
+impl Session {
+    /// Runs a training forward of which nothing is left: running statistics, the count and carried states stay as they
+    /// are, whatever becomes of it.
+    pub(crate) fn rehearse<T>(&self, f: impl FnOnce(&mut Context) -> Result<T>) -> Result<T> {
+        if is_inside_segment() {
+            return Err(Error::TrainedInsideSegment { model: "a model".into() });
+        }
+        let states = self.carried(true).map(|states| Arc::new(Mutex::new(states.lock().clone())));
+        f(&mut Context::of_forward(self, true, self.calls(), states, Moves::default()))
+    }
+}
+
 /// Takes the count back if the forward fails, unless another one has begun since.
 struct Attempt<'a> {
     session: &'a Session,

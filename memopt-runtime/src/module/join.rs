@@ -2,6 +2,7 @@
 
 use super::checkpointable::Checkpointable;
 use super::context::Context;
+use super::join_functions as functions;
 use super::signal::Signal;
 use crate::parameters::parameters;
 use crate::{Error, Result};
@@ -104,6 +105,11 @@ impl JoinOp {
         }
     }
 
+    /// Whether its backward needs the outputs of the branches; of a method that is not known.
+    pub(crate) fn keeps_branches(&self) -> bool {
+        !matches!(self, JoinOp::Add | JoinOp::Concat)
+    }
+
     /// The word for it in `join(...)`.
     pub fn name(&self) -> &'static str {
         match self {
@@ -150,23 +156,21 @@ impl JoinOp {
         let dense = |branches: Vec<Signal>| -> Result<Vec<Tensor>> {
             branches.into_iter().map(|branch| branch.into_dense(&part)).collect()
         };
-        let fold = |op: fn(Tensor, Tensor) -> candle_core::Result<Tensor>| -> Result<Signal> {
-            let mut tensors = dense(branches.clone())?.into_iter();
-            let first = tensors.next().ok_or_else(|| wrong(0))?;
-            Ok(tensors.try_fold(first, op)?.into())
-        };
+        let given = branches.len();
         self.check(&branches, &part)?;
         match self {
-            JoinOp::Add => fold(|a, b| a + b),
-            JoinOp::Mul | JoinOp::And => fold(|a, b| a * b),
+            _ if given == 0 => Err(wrong(0)),
+            JoinOp::Add => Ok(functions::sum(&part, &dense(branches)?)?.into()),
+            JoinOp::Mul | JoinOp::And => {
+                let mut tensors = dense(branches)?.into_iter();
+                let first = tensors.next().ok_or_else(|| wrong(0))?;
+                Ok(tensors.try_fold(first, |a, b| functions::product(&part, &a, &b))?.into())
+            }
             JoinOp::Iand => match dense(branches)?.as_slice() {
-                [first, second] => Ok((first.affine(-1., 1.)? * second)?.into()),
+                [first, second] => Ok(functions::inverted_product(&part, first, second)?.into()),
                 other => Err(wrong(other.len())),
             },
-            JoinOp::Concat => match dense(branches)?.as_slice() {
-                [] => Err(wrong(0)),
-                tensors => Ok(Tensor::cat(tensors, 2)?.into()),
-            },
+            JoinOp::Concat => Ok(functions::concatenation(&part, &dense(branches)?)?.into()),
             // What it runs is not in the split tree, so that no plan is about it.
             JoinOp::Method(join) => context.plainly(|context| join.method.apply(&branches, context)),
         }

@@ -4,6 +4,7 @@ use super::channels::ChannelLayer;
 use super::checkpointable::Checkpointable;
 use super::composition::Composition;
 use super::context::Context;
+use super::footprint::{Footprint, Incoming};
 use super::signal::Signal;
 use super::window_neuron::WindowNeuron;
 use super::window_norm::WindowNorm;
@@ -70,6 +71,11 @@ impl Part {
         self.0.window_neuron()
     }
 
+    /// What running it in training takes, where it says so.
+    pub fn footprint(&self, x: &Incoming) -> Option<Footprint> {
+        self.0.footprint(x)
+    }
+
     /// Whether it is marked as a good segment.
     pub fn is_target(&self) -> bool {
         self.0.is_target()
@@ -107,6 +113,7 @@ trait Erased: Send + Sync {
     fn channel_layer(&self) -> Option<&dyn ChannelLayer>;
     fn window_norm(&self) -> Option<&dyn WindowNorm>;
     fn window_neuron(&self) -> Option<&dyn WindowNeuron>;
+    fn footprint(&self, x: &Incoming) -> Option<Footprint>;
     fn is_target(&self) -> bool;
     fn is_a(&self, ty: TypeId) -> bool;
     fn is_time_chunkable(&self) -> bool;
@@ -144,6 +151,10 @@ impl<M: Checkpointable> Erased for M {
 
     fn window_neuron(&self) -> Option<&dyn WindowNeuron> {
         Checkpointable::window_neuron(self)
+    }
+
+    fn footprint(&self, x: &Incoming) -> Option<Footprint> {
+        Checkpointable::footprint(self, x)
     }
 
     fn is_target(&self) -> bool {

@@ -6,8 +6,8 @@
 use super::input::wrong;
 use super::{BatchNorm, LayerNorm};
 use crate::autograd::Gradient;
-use crate::module::{Checkpointable, Context, NormStatistics, NormSums, Part, Signal};
-use crate::module::{Weight, WeightGradient, WindowNorm};
+use crate::module::{Checkpointable, Context, Footprint, Incoming, NormStatistics, NormSums, Part, Signal};
+use crate::module::{Weight, WeightGradient, WindowNorm, Work};
 use crate::parameters::removes_mean;
 use crate::Result;
 use candle_core::{CpuStorage, Tensor};
@@ -24,6 +24,12 @@ impl Checkpointable for candle_nn::LayerNorm {
         let affine = Some((self.weight().clone(), self.bias().cloned()));
         let removes_mean = self.remove_mean();
         LayerNorm { affine, normalized: vec![size], eps: self.eps(), removes_mean }.forward(x, context)
+    }
+
+    fn footprint(&self, x: &Incoming) -> Option<Footprint> {
+        (self.weight().dims() == x.dims.last().map(std::slice::from_ref)?).then_some(())?;
+        let (forward, backward) = (Work::moving(3 * x.bytes()), Work::moving(5 * x.bytes()));
+        Some(Footprint { forward, backward, ..Footprint::elementwise(x).keeping_input() })
     }
 
     fn is_time_chunkable(&self) -> bool {
@@ -64,6 +70,10 @@ impl Checkpointable for candle_nn::BatchNorm {
 
     fn for_channels(&self, channels: Range<usize>) -> Result<Option<Part>> {
         ours(PART, self)?.for_channels(channels)
+    }
+
+    fn footprint(&self, x: &Incoming) -> Option<Footprint> {
+        ours(PART, self).ok()?.footprint(x)
     }
 
     fn window_norm(&self) -> Option<&dyn WindowNorm> {

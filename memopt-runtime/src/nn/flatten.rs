@@ -1,7 +1,7 @@
 //! One row for each image.
 
 use super::input::wrong;
-use crate::module::{Checkpointable, Context, Signal};
+use crate::module::{Checkpointable, Context, Footprint, Incoming, Signal};
 use crate::parameters::{Parameters, Visitor};
 use crate::Result;
 
@@ -29,6 +29,11 @@ impl Checkpointable for Flatten {
             }
             _ => Err(wrong(context.path(), format!("[T, N, ...] expected, {:?} given", x.dims()))),
         }
+    }
+
+    fn footprint(&self, x: &Incoming) -> Option<Footprint> {
+        let (steps, images) = (x.dims.first()?, x.dims.get(1)?);
+        Some(Footprint::view(vec![*steps, *images, x.dims.iter().skip(2).product()]))
     }
 
     fn is_time_chunkable(&self) -> bool {

@@ -4,7 +4,7 @@ use super::element::{with_element, Element, Real};
 use super::function::{function, gradient};
 use super::input::{read, reals, wrong, Input};
 use super::reduce::{accumulate, sum};
-use crate::module::{Checkpointable, Context, Signal};
+use crate::module::{Checkpointable, Context, Footprint, Incoming, Signal, Work};
 use crate::parameters::{Parameters, Visitor};
 use crate::Result;
 use candle_core::Tensor;
@@ -174,6 +174,12 @@ impl Checkpointable for LayerNorm {
         let x = Input::new(x, context)?;
         let rows = self.check(context.path(), &x.values)?;
         with_element!(context.path(), x.values.dtype(), E => self.run::<E>(x, context, rows))
+    }
+
+    /// Two numbers are kept for each row.
+    fn footprint(&self, x: &Incoming) -> Option<Footprint> {
+        let (forward, backward) = (Work::moving(3 * x.bytes()), Work::moving(5 * x.bytes()));
+        Some(Footprint { forward, backward, ..Footprint::elementwise(x).keeping_input() })
     }
 
     fn is_time_chunkable(&self) -> bool {

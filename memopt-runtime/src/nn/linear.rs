@@ -7,7 +7,9 @@ use super::input::{contiguous, read, read_reals, reals, same_dtype, take, wrong,
 use super::product::{multiply, Matrix, OUTPUT_GROUP};
 use super::reduce::{accumulate, add_bias_gradient, Planes};
 use crate::autograd::Gradient;
-use crate::module::{rows, ChannelLayer, Checkpointable, Context, Part, Signal, WeightGradient};
+use crate::module::{
+    rows, ChannelLayer, Checkpointable, Context, Footprint, Incoming, Part, Signal, WeightGradient, Work,
+};
 use crate::parameters::{Parameters, Visitor};
 use crate::Result;
 use candle_core::{CpuStorage, Shape, Tensor};
@@ -143,6 +145,20 @@ impl Checkpointable for Linear {
         let x = Input::new(x, context)?;
         let sizes = self.sizes(context.path(), &x.values)?;
         with_element!(context.path(), x.values.dtype(), E => self.run::<E>(x, context, sizes))
+    }
+
+    fn footprint(&self, x: &Incoming) -> Option<Footprint> {
+        let (&[outputs, inputs], Some(&width)) = (self.weight.dims(), x.dims.last()) else { return None };
+        (width == inputs).then_some(())?;
+        let mut dims = x.dims.clone();
+        dims.pop();
+        let rows: usize = dims.iter().product();
+        dims.push(outputs);
+        let y = x.with_dims(dims);
+        let products = (rows * inputs * outputs) as f64;
+        let forward = Work { products, ..Work::moving(x.bytes() + y.bytes()) };
+        let backward = Work { products: 2. * products, ..Work::moving(2 * (x.bytes() + y.bytes())) };
+        Some(Footprint { output: y.dims, forward, backward, keeps_input: true, ..Footprint::default() })
     }
 
     fn is_time_chunkable(&self) -> bool {

@@ -1,7 +1,7 @@
 //! From batch first to time first.
 
 use super::input::wrong;
-use crate::module::{Checkpointable, Context, Signal};
+use crate::module::{Checkpointable, Context, Footprint, Incoming, Signal};
 use crate::parameters::{Parameters, Visitor};
 use crate::Result;
 
@@ -26,6 +26,14 @@ impl Checkpointable for TimeFirst {
             return Err(wrong(context.path(), format!("[N, T, ...] expected, {:?} given", x.dims())));
         }
         Ok(x.transpose(0, 1)?.contiguous()?.into())
+    }
+
+    fn footprint(&self, x: &Incoming) -> Option<Footprint> {
+        let mut output = x.dims.clone();
+        (output.len() >= 2).then(|| output.swap(0, 1))?;
+        // With one of either, the copy is none.
+        let is_view = output.iter().take(2).any(|&dim| dim == 1);
+        Some(Footprint { output, is_view, is_in_place: false, ..Footprint::elementwise(x) })
     }
 
     /// Its input has no time in front to be cut along.

@@ -29,6 +29,7 @@ pub use compressor::Compressor;
 use crate::path::joined;
 use crate::{Error, Result};
 use std::collections::btree_map::{BTreeMap, Entry};
+use std::collections::BTreeSet;
 use std::str::FromStr;
 
 /// How a segment is kept.
@@ -155,6 +156,47 @@ impl Plan {
         self
     }
 
+    /// Takes a segment out.
+    pub fn without(mut self, path: &str) -> Self {
+        self.segments.remove(path);
+        self
+    }
+
+    /// The segment at this path.
+    pub fn get(&self, path: &str) -> Option<&Segment> {
+        self.segments.get(path)
+    }
+
+    /// Number of segments.
+    pub fn len(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Whether everything is retained.
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// What another plan does in another way, by path.
+    ///
+    /// ```
+    /// use memopt_runtime::plan::{Keep, Plan};
+    ///
+    /// let one = Plan::new().with("a", Keep::Recompute).with("b", Keep::Recompute);
+    /// let two = Plan::new().with("b", Keep::TimeChunks(2)).with("c", Keep::Recompute);
+    /// let changes: Vec<String> = one.changes_to(&two).iter().map(ToString::to_string).collect();
+    /// assert_eq!(changes, ["- a: gc", "~ b: gc -> tcgc:2", "+ c: gc"]);
+    /// ```
+    pub fn changes_to(&self, other: &Plan) -> Vec<Change> {
+        let paths: BTreeSet<&String> = self.segments.keys().chain(other.segments.keys()).collect();
+        let change = |path: &String| Change {
+            path: path.clone(),
+            before: self.segments.get(path).cloned(),
+            after: other.segments.get(path).cloned(),
+        };
+        paths.into_iter().map(change).filter(|change| change.before != change.after).collect()
+    }
+
     /// Adds a segment where there is none yet: what is read from a file says it once.
     fn add(&mut self, path: String, segment: Segment) -> Result<()> {
         match self.segments.entry(path) {
@@ -182,6 +224,29 @@ impl Plan {
         let range = format!("{path}..");
         let (key, segment) = self.segments.range(range.clone()..).next()?;
         key.strip_prefix(&range).map(|last| (key.as_str(), last, segment))
+    }
+}
+
+/// What one plan does with a path and another does not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Path of the segment.
+    pub path: String,
+    /// In the first plan.
+    pub before: Option<Segment>,
+    /// In the second.
+    pub after: Option<Segment>,
+}
+
+impl std::fmt::Display for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let path = &self.path;
+        match (&self.before, &self.after) {
+            (Some(before), Some(after)) => write!(f, "~ {path}: {before} -> {after}"),
+            (Some(before), None) => write!(f, "- {path}: {before}"),
+            (None, Some(after)) => write!(f, "+ {path}: {after}"),
+            (None, None) => write!(f, "= {path}"),
+        }
     }
 }
 

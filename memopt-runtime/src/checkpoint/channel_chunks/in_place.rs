@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Elements over the window of the channels that are done together, about.
-const BLOCK: usize = 1 << 14;
+pub(crate) const BLOCK: usize = 1 << 14;
 /// Bytes of the input that are unpacked at a time, about.
 const UNPACKED: usize = 4 << 20;
 

@@ -22,6 +22,8 @@ use crate::module::{Context, Signal, Step};
 use crate::Result;
 use sliced::{Groups, Sliced};
 
+pub(crate) use in_place::BLOCK as IN_PLACE_BLOCK;
+
 /// Runs steps as a segment of `chunks` groups of channels. In evaluation, whose norm is no sum over the window, they are
 /// recomputed as a whole.
 pub(super) fn in_channel_chunks(
@@ -55,7 +57,7 @@ pub(super) fn recomputed_in_place(
         other => return Ok(Err(other)),
     };
     match Sliced::of(leaves_of(steps), Groups::Fitting, options.segment()) {
-        Ok(sliced) if sliced.has_raw_neurons() && sliced.takes(&x) => {
+        Ok(sliced) if sliced.has_raw_neurons() && sliced.takes(x.dims()) => {
             let y = in_place::run(sliced, options.clone(), x.contiguous()?, context)?;
             Ok(Ok(y.into()))
         }
@@ -66,4 +68,35 @@ pub(super) fn recomputed_in_place(
 /// Whether layers can be run in channel chunks.
 pub(super) fn check(leaves: Vec<Leaf>, segment: &str) -> Result<()> {
     Sliced::of(leaves, Groups::Asked(1), segment).map(|_| ())
+}
+
+/// How layers are run in groups of channels.
+pub(super) struct Arrangement {
+    /// Which is the layer with weights.
+    pub(super) layer: usize,
+    /// Its output channels that are recomputed at a time.
+    pub(super) groups: Vec<std::ops::Range<usize>>,
+    /// Whether it goes without a graph.
+    pub(super) in_place: bool,
+}
+
+/// How steps would be run in so many groups, or in as many as fit; `None`: they cannot be, or are not.
+pub(super) fn arrangement(
+    steps: &[Step],
+    chunks: Option<usize>,
+    input: &[usize],
+    output_bytes: impl Fn(usize) -> usize,
+) -> Option<Arrangement> {
+    let groups = chunks.map_or(Groups::Fitting, Groups::Asked);
+    let sliced = Sliced::of(leaves_of(steps), groups, "").ok()?;
+    let in_place = sliced.has_raw_neurons();
+    if chunks.is_none() && !(in_place && sliced.takes(input)) {
+        return None;
+    }
+    let (_, layer, ..) = sliced.middle()?;
+    Some(Arrangement {
+        layer: sliced.layer,
+        groups: sliced.ranges(layer, output_bytes(sliced.layer)),
+        in_place,
+    })
 }

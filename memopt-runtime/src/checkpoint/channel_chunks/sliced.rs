@@ -69,9 +69,9 @@ impl Sliced {
     }
 
     /// Whether channels will be where they are cut for this input, as far as it can be known before anything runs.
-    pub(super) fn takes(&self, x: &Tensor) -> bool {
+    pub(super) fn takes(&self, dims: &[usize]) -> bool {
         // What comes before may give other dimensions.
-        let input = (self.layer == 0).then_some(x.dims());
+        let input = (self.layer == 0).then_some(dims);
         self.middle().is_some_and(|(_, layer, ..)| layer.gives_channels_third(input))
     }
 

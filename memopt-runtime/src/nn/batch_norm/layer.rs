@@ -2,7 +2,10 @@
 
 use super::BatchNorm;
 use crate::autograd::Gradient;
-use crate::module::{rows, Checkpointable, Context, NormStatistics, NormSums, Part, Signal, WindowNorm};
+use crate::module::{
+    rows, Checkpointable, Context, Footprint, Incoming, NormStatistics, NormSums, Part, Signal, WindowNorm,
+    Work,
+};
 use crate::nn::element::{with_element, Element};
 use crate::nn::function::function;
 use crate::nn::input::{wrong, Input};
@@ -109,6 +112,13 @@ impl Checkpointable for BatchNorm {
 
     fn window_norm(&self) -> Option<&dyn WindowNorm> {
         Some(self)
+    }
+
+    /// Three passes forward (mean, squares, output), five back.
+    fn footprint(&self, x: &Incoming) -> Option<Footprint> {
+        (x.dims.get(2) == Some(&self.channels)).then_some(())?;
+        let (forward, backward) = (Work::moving(3 * x.bytes()), Work::moving(5 * x.bytes()));
+        Some(Footprint { forward, backward, ..Footprint::elementwise(x).keeping_input() })
     }
 
     /// In training every time step depends on all others; in chunks it goes by its pieces, [`WindowNorm`].

@@ -31,9 +31,9 @@ const TILES_CHANNELS: usize = 32;
 /// Tiles of an image from which transformed weights do, with a few images.
 const TILES: usize = 4;
 /// An output is computed from spikes if there are at most this many ones among 100 pixels: with more, tiles are faster.
-const OUTPUT_PERCENT: usize = 22;
+pub(super) const OUTPUT_PERCENT: usize = 22;
 /// The same for the gradient of the weight, which has no tiles.
-const WEIGHT_PERCENT: usize = 40;
+pub(super) const WEIGHT_PERCENT: usize = 40;
 /// Bytes of the masks that exist at a time, about.
 const MASKS: usize = 4 << 20;
 

@@ -155,6 +155,14 @@ impl Geometry {
         blocks
     }
 
+    /// Elements of the buffers of a thread that makes the gradient of the weight by products.
+    pub fn weight_gradient_scratch(&self) -> usize {
+        let Some(block) = self.weight_blocks().into_iter().next() else { return 0 };
+        let (inputs, outputs) = (block.inputs.len(), block.outputs.len());
+        let band = self.bands(inputs).next().map_or(0, |rows| rows.len());
+        inputs * self.area() * (band * self.to[1] + outputs)
+    }
+
     /// The input row under kernel row `ky` at output row `y`, if it is not padding.
     pub fn source_row(&self, y: usize, ky: usize) -> Option<usize> {
         let row = (y * self.stride[0] + ky * self.dilation[0]).checked_sub(self.padding[0])?;

@@ -7,6 +7,7 @@ mod columns;
 mod config;
 mod direct;
 mod dispatch;
+mod footprint;
 mod forward;
 mod geometry;
 mod lanes;
@@ -27,7 +28,9 @@ use super::product::OUTPUT_GROUP;
 use super::reduce::{accumulate, add_bias_gradient, Planes};
 use crate::autograd::Gradient;
 use crate::compress::kernels::{self, SimdLevel};
-use crate::module::{rows, ChannelLayer, Checkpointable, Context, Part, Signal, WeightGradient};
+use crate::module::{
+    rows, ChannelLayer, Checkpointable, Context, Footprint, Incoming, Part, Signal, WeightGradient,
+};
 use crate::parameters::{Parameters, Visitor};
 use crate::Result;
 use candle_core::{CpuStorage, Shape, Tensor};
@@ -192,6 +195,15 @@ impl<const D: usize> Checkpointable for Conv<D> {
         let mut shape = vec![steps, images, channels];
         shape.extend(&geometry.to[2 - D..]);
         with_element!(&part, x.values.dtype(), E => self.run::<E>(x, context, geometry, planes, shape))
+    }
+
+    fn footprint(&self, x: &Incoming) -> Option<Footprint> {
+        let [_, _, channels, ref size @ ..] = *x.dims.as_slice() else { return None };
+        (size.len() == D).then_some(())?;
+        let geometry = Geometry::new(&self.config, self.weight.dims(), channels, size).ok()?;
+        let mut output = vec![x.dims[0], x.dims[1], geometry.groups * geometry.outputs];
+        output.extend(&geometry.to[2 - D..]);
+        Some(footprint::footprint(&geometry, x, output))
     }
 
     fn is_time_chunkable(&self) -> bool {

@@ -8,7 +8,12 @@ const OUTPUTS: usize = 128;
 
 /// Ranges of output channels for the threads, if there are fewer tasks than would occupy them and more than one range.
 pub(super) fn ranges(tasks: usize, outputs: usize) -> Option<Vec<Range<usize>>> {
-    let wanted = 2 * rayon::current_num_threads();
+    ranges_for(rayon::current_num_threads(), tasks, outputs)
+}
+
+/// The same for so many threads.
+pub(super) fn ranges_for(threads: usize, tasks: usize, outputs: usize) -> Option<Vec<Range<usize>>> {
+    let wanted = 2 * threads;
     if tasks >= wanted || outputs <= LANES {
         return None;
     }

@@ -5,7 +5,7 @@ use super::function::{function, gradient};
 use super::input::{contiguous, not_float, read, wrong};
 use super::random::Stream;
 use crate::autograd::Edge;
-use crate::module::{Checkpointable, Context, RandomKey, Signal};
+use crate::module::{Checkpointable, Context, Footprint, Incoming, RandomKey, Signal};
 use crate::parameters::{Parameters, Visitor};
 use crate::Result;
 use candle_core::Tensor;
@@ -153,6 +153,10 @@ impl Checkpointable for Dropout {
         }
         let mask = self.mask(&context.random_key()?, &x, &part)?;
         with_element!(&part, x.dtype(), E => masked::<E>(&part, &x, mask))
+    }
+
+    fn footprint(&self, x: &Incoming) -> Option<Footprint> {
+        Some(if self.p == 0. { Footprint::view(x.dims.clone()) } else { Footprint::elementwise(x) })
     }
 
     fn is_time_chunkable(&self) -> bool {

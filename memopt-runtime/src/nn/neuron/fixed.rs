@@ -26,6 +26,10 @@ macro_rules! fixed_neuron {
                 Ok(spikes.into())
             }
 
+            fn footprint(&self, x: &$crate::module::Incoming) -> Option<$crate::module::Footprint> {
+                Some($crate::nn::neuron::footprint(x))
+            }
+
             fn window_neuron(&self) -> Option<&dyn $crate::module::WindowNeuron> {
                 Some(self)
             }

@@ -37,7 +37,14 @@ pub use lif::Lif;
 pub use plif::Plif;
 pub use psn::Psn;
 
-use crate::module::Context;
+use crate::module::{Context, Footprint, Incoming, Work};
+
+/// What neurons take: the potential after the last step exists for a moment, and is computed again in backward.
+pub(super) fn footprint(x: &Incoming) -> Footprint {
+    let v = x.elements() / x.dims.first().copied().unwrap_or(1).max(1) * x.dtype.size_in_bytes().max(4);
+    let forward = Work::moving(2 * x.bytes()).with_scratch(v);
+    Footprint { forward, backward: Work::moving(3 * x.bytes()), ..Footprint::elementwise(x).keeping_input() }
+}
 
 /// How errors call the layer that runs: its path, or its type if it is the whole model.
 pub(super) fn name_of(context: &Context, kind: &str) -> String {

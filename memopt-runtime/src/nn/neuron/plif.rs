@@ -2,9 +2,9 @@
 
 use super::charge::Charge;
 use super::firing::{firing_options, Firing};
-use super::name_of;
 use super::window::{Factor, Window};
-use crate::module::{Checkpointable, Context, Session, Signal, Weight};
+use super::{footprint, name_of};
+use crate::module::{Checkpointable, Context, Footprint, Incoming, Session, Signal, Weight};
 use crate::nn::input::wrong;
 use crate::parameters::{Parameters, Visitor};
 use crate::Result;
@@ -146,6 +146,10 @@ impl Checkpointable for Plif {
         let (spikes, v) = self.run(&part, &x.into_dense(&part)?, v.as_ref(), false, w)?;
         context.set_final_state(v);
         Ok(spikes.into())
+    }
+
+    fn footprint(&self, x: &Incoming) -> Option<Footprint> {
+        Some(footprint(x))
     }
 
     fn is_time_chunkable(&self) -> bool {

@@ -4,7 +4,9 @@ use super::firing::check_surrogate;
 use super::name_of;
 use super::tiles::{for_each, tiles, Columns, TILE};
 use crate::autograd::{Edge, Gradient};
-use crate::module::{Checkpointable, Context, Session, Signal, Weight, WeightGradient};
+use crate::module::{
+    Checkpointable, Context, Footprint, Incoming, Session, Signal, Weight, WeightGradient, Work,
+};
 use crate::nn::element::{with_element, Element, Real};
 use crate::nn::function::{function, gradient};
 use crate::nn::input::{contiguous, read, reals, wrong};
@@ -269,6 +271,15 @@ impl Checkpointable for Psn {
         let context = &context.layer();
         let part = name_of(context, "Psn");
         self.run(&part, &x.into_dense(&part)?, context)
+    }
+
+    /// Every step adds up all of them; backward does so twice.
+    fn footprint(&self, x: &Incoming) -> Option<Footprint> {
+        let work = |passes: usize| Work {
+            products: (passes * x.elements() * self.steps()) as f64,
+            ..Work::moving((1 + passes) * x.bytes())
+        };
+        Some(Footprint { forward: work(1), backward: work(3), ..Footprint::elementwise(x).keeping_input() })
     }
 
     /// Each step depends on all others.

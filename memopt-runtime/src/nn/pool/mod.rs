@@ -7,7 +7,7 @@ mod windows;
 use super::conv::Sizes;
 use super::element::with_element;
 use super::input::{wrong, Input};
-use crate::module::{Checkpointable, Context, Signal};
+use crate::module::{Checkpointable, Context, Footprint, Incoming, Signal, Work};
 use crate::parameters::{Parameters, Visitor};
 use crate::Result;
 use windows::Windows;
@@ -38,6 +38,23 @@ fn pool(
     })
 }
 
+/// What a pool takes: two bytes for each output are kept where the maximum's place is.
+fn footprint(
+    kind: Kind,
+    x: &Incoming,
+    windows: impl FnOnce([usize; 2]) -> Result<Windows, String>,
+) -> Option<Footprint> {
+    let &[steps, images, channels, height, width] = x.dims.as_slice() else { return None };
+    let [height, width] = windows([height, width]).ok()?.to();
+    let output = x.with_dims([steps, images, channels, height, width]);
+    let work = Work::moving(x.bytes() + output.bytes());
+    let keeps = match kind {
+        Kind::Average => 0,
+        Kind::Maximum => 2 * output.elements(),
+    };
+    Some(Footprint { output: output.dims, keeps, forward: work, backward: work, ..Footprint::default() })
+}
+
 /// A layer without parameters.
 macro_rules! layer {
     ($layer:ty, $kind:ident, $self:ident, $size:ident => $windows:expr) => {
@@ -50,6 +67,10 @@ macro_rules! layer {
         }
 
         impl Checkpointable for $layer {
+            fn footprint(&$self, x: &Incoming) -> Option<Footprint> {
+                footprint(Kind::$kind, x, |$size| $windows)
+            }
+
             fn forward(&$self, x: Signal, context: &mut Context) -> Result<Signal> {
                 pool(Kind::$kind, x, context, |$size| $windows)
             }

@@ -106,6 +106,14 @@ impl Tiles {
         (self.rows_at_a_time() / self.count()[0]).max(1)
     }
 
+    /// Elements of the buffers of a thread.
+    pub fn scratch(&self) -> usize {
+        let rows = self.rows_at_a_time();
+        let count = (rows * self.count()[1]).next_multiple_of(16);
+        let pixels = (2 * rows.min(self.count()[0]) + 2) * self.from[1].max(self.to[1]) * LANES;
+        Layout::new(count, self.inputs).len() + Layout::new(count, OUTPUTS.min(self.outputs)).len() + pixels
+    }
+
     /// Tiles of an image.
     pub fn of_image(&self) -> usize {
         self.count()[0] * self.count()[1]

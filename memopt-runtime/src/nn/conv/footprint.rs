@@ -1,0 +1,184 @@
+//! What a convolution takes, by the kernels that its sizes and the shares of ones in its input choose.
+
+use super::dispatch::{Dispatch, OUTPUT_PERCENT, WEIGHT_PERCENT};
+use super::geometry::Geometry;
+use super::lanes::LANES;
+use super::spikes::SpikeMasks;
+use super::split::ranges_for;
+use super::winograd::Tiles;
+use crate::module::{Footprint, Incoming, Work};
+use candle_core::DType;
+
+/// Time of a product in a kernel, in those of a dense product of matrices in the cache.
+mod cost {
+    /// By tiles: fewer products, and the transforms.
+    pub const TILES: f64 = 0.75;
+    /// Of the unfolded image.
+    pub const UNFOLDED: f64 = 1.4;
+    /// An addition, event by event, to an output.
+    pub const EVENT: f64 = 4.4;
+    /// An addition to a gradient of the weight.
+    pub const WEIGHT_EVENT: f64 = 2.6;
+}
+
+/// How many images of a window go which way.
+#[derive(Debug, Clone, Copy)]
+struct Ways {
+    any_spikes: bool,
+    any_dense: bool,
+    /// Share of ones, if there are only ones and zeros.
+    ones: f64,
+}
+
+impl Ways {
+    fn of(x: &Incoming, has_spikes: bool, percent: usize) -> Self {
+        let limit = percent as f64 / 100.;
+        match x.densities.filter(|_| has_spikes) {
+            Some(found) => {
+                Ways { any_spikes: found.least <= limit, any_dense: found.most > limit, ones: found.mean }
+            }
+            None => Ways { any_spikes: false, any_dense: true, ones: 1. },
+        }
+    }
+}
+
+/// What the convolution of a window takes; `output` are the dimensions of what it gives.
+pub(super) fn footprint(geometry: &Geometry, x: &Incoming, output: Vec<usize>) -> Footprint {
+    let sizes = Sizes { geometry, dispatch: Dispatch::new(geometry), x, images: x.images() };
+    let y = x.with_dims(output);
+    let forward = sizes.forward().with_scratch(sizes.forward_scratch());
+    let backward = sizes.backward().with_scratch(sizes.backward_scratch());
+    Footprint {
+        output: y.dims,
+        keeps_input: true,
+        is_in_place: geometry.input_image() <= geometry.output_image(),
+        forward,
+        backward,
+        ..Footprint::default()
+    }
+}
+
+struct Sizes<'a> {
+    geometry: &'a Geometry,
+    dispatch: Dispatch,
+    x: &'a Incoming,
+    images: usize,
+}
+
+impl Sizes<'_> {
+    /// Bytes of a number that is computed with.
+    fn real(&self) -> usize {
+        if self.x.dtype == DType::F64 {
+            8
+        } else {
+            4
+        }
+    }
+
+    /// Additions of a product in full, over all images.
+    fn products(&self) -> f64 {
+        let geometry = self.geometry;
+        (self.images * geometry.output_image() * geometry.inputs * geometry.area()) as f64
+    }
+
+    fn moved(&self) -> usize {
+        self.x.bytes() + self.images * self.geometry.output_image() * self.x.dtype.size_in_bytes()
+    }
+
+    fn forward(&self) -> Work {
+        let ways = Ways::of(self.x, self.dispatch.spikes, OUTPUT_PERCENT);
+        let dense = if self.dispatch.forward.is_some() { cost::TILES } else { cost::UNFOLDED };
+        let each = if ways.any_dense { dense } else { cost::EVENT * ways.ones };
+        Work { products: self.products() * each, ..Work::moving(self.moved()) }
+    }
+
+    fn backward(&self) -> Work {
+        let ways = Ways::of(self.x, self.dispatch.spikes, WEIGHT_PERCENT);
+        let of_weight = if ways.any_dense { cost::UNFOLDED } else { cost::WEIGHT_EVENT * ways.ones };
+        let of_input = if self.dispatch.backward.is_some() { cost::TILES } else { cost::UNFOLDED };
+        Work { products: self.products() * (of_weight + of_input), ..Work::moving(2 * self.moved()) }
+    }
+
+    /// Bytes of the masks that exist at a time.
+    fn masks(&self) -> usize {
+        if !self.dispatch.spikes || self.x.densities.is_none() {
+            return 0;
+        }
+        let geometry = self.geometry;
+        let image = geometry.inputs * geometry.from[0] * SpikeMasks::words_of(geometry.from[1]) * 8;
+        let round = self.dispatch.rounds(geometry, self.images).next().map_or(0, |round| round.len());
+        image * round
+    }
+
+    /// Bytes of a thread that works with tiles, or with unfolded images.
+    fn of_thread(&self, tiles: Option<Tiles>) -> usize {
+        let unfolded = || {
+            let band = self.geometry.bands(self.geometry.inputs).next().map_or(0, |rows| rows.len());
+            self.geometry.inputs * self.geometry.area() * band * self.geometry.to[1]
+        };
+        let half = self.real() != self.x.dtype.size_in_bytes();
+        let copies = if half { self.geometry.input_image() + self.geometry.output_image() } else { 0 };
+        (tiles.map_or_else(unfolded, |tiles| tiles.scratch()) + copies) * self.real()
+    }
+
+    fn forward_scratch(&self) -> usize {
+        let geometry = self.geometry;
+        let ways = Ways::of(self.x, self.dispatch.spikes, OUTPUT_PERCENT);
+        let lanes = geometry.outputs.next_multiple_of(LANES);
+        let blocks = if ways.any_spikes { lanes * geometry.inputs * geometry.area() } else { 0 };
+        let tiles = self.dispatch.forward.filter(|_| ways.any_dense);
+        let transformed = tiles.map_or(0, |_| 16 * geometry.inputs * lanes);
+        let of_thread = if ways.any_dense { self.of_thread(tiles) } else { 0 };
+        let most = self.dispatch.forward.as_ref().map_or(1, Tiles::images_at_a_time);
+        let weights = (blocks + transformed) * self.real();
+        let parts = if self.dispatch.spikes { self.parts(most, geometry.outputs) } else { None };
+        let shared = match parts {
+            // Each part has its own weights, and as many are worked on as there are threads.
+            Some(parts) => {
+                let output = self.images * geometry.output_image() * self.x.dtype.size_in_bytes();
+                weights * self.x.threads.min(parts) / parts + output
+            }
+            None => weights,
+        };
+        self.masks() + shared + of_thread * self.x.threads
+    }
+
+    /// Where there are so few images that threads share the channels out: in how many parts.
+    fn parts(&self, most: usize, outputs: usize) -> Option<usize> {
+        ranges_for(self.x.threads, self.images.div_ceil(most), outputs).map(|ranges| ranges.len())
+    }
+
+    fn backward_scratch(&self) -> usize {
+        self.weight_gradient_scratch().max(self.input_gradient_scratch())
+    }
+
+    fn weight_gradient_scratch(&self) -> usize {
+        let geometry = self.geometry;
+        let ways = Ways::of(self.x, self.dispatch.spikes, WEIGHT_PERCENT);
+        let mut of_thread = 0;
+        if ways.any_spikes {
+            let padded = (geometry.from[0] + 2) * (geometry.from[1] + 2);
+            of_thread = (padded + geometry.inputs * geometry.area()) * LANES;
+        }
+        if ways.any_dense {
+            of_thread = of_thread.max(geometry.weight_gradient_scratch());
+        }
+        self.masks() + of_thread * self.real() * self.x.threads
+    }
+
+    fn input_gradient_scratch(&self) -> usize {
+        let geometry = self.geometry;
+        let Some(tiles) = self.dispatch.backward else {
+            return self.of_thread(None) * self.x.threads;
+        };
+        let weights = 16 * geometry.outputs * geometry.inputs.next_multiple_of(LANES) * self.real();
+        let shared = match self.parts(tiles.images_at_a_time(), tiles.outputs) {
+            Some(parts) => {
+                let input = self.images * geometry.input_image() * self.real();
+                weights * self.x.threads.min(parts) / parts + input
+            }
+            None => weights,
+        };
+        shared + self.of_thread(Some(tiles)) * self.x.threads
+    }
+}

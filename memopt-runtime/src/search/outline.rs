@@ -1,0 +1,144 @@
+//! A model as the search sees it: its split tree, what flows into each part, and what each layer takes.
+
+use crate::module::{Footprint, Incoming, Step, Work};
+use candle_core::TensorId;
+
+/// A part of the split tree, or a join.
+#[derive(Debug, Clone)]
+pub(super) struct Node {
+    pub(super) step: Step,
+    /// Path in the model; of a join, that of the chain that it is in.
+    pub(super) path: String,
+    pub(super) input: Incoming,
+    pub(super) output: Incoming,
+    /// The smallest exact encoding of the input.
+    pub(super) packing: Packing,
+    pub(super) body: Body,
+    /// Its parameters, and what their gradients take.
+    pub(super) parameters: Vec<(TensorId, usize)>,
+}
+
+/// How an input can be kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Packing {
+    /// "bit", "byte", "sparse", or "none".
+    pub(super) encoding: String,
+    /// Bytes of what is kept.
+    pub(super) bytes: usize,
+}
+
+/// What a part is made of.
+#[derive(Debug, Clone)]
+pub(super) enum Body {
+    /// It runs as one; whether its footprint is a guess.
+    Layer { footprint: Footprint, is_guess: bool },
+    /// One part after the other.
+    Chain(Vec<Node>),
+    /// Branches over one input, and what joining their outputs takes.
+    Join { branches: Vec<Vec<Node>>, footprint: Footprint, keeps_outputs: bool },
+}
+
+impl Node {
+    /// The name in its chain; joins have none.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.step.name()
+    }
+
+    /// The same for another number of images a time step and of threads, as far as formulas say.
+    pub(super) fn resized(&self, size: Size) -> Self {
+        let input = size.of(&self.input);
+        let output = size.of(&self.output);
+        let scale = |bytes: usize| (bytes as f64 * size.factor()) as usize;
+        let packing = Packing { bytes: scale(self.packing.bytes), ..self.packing.clone() };
+        let all = |nodes: &[Node]| nodes.iter().map(|node| node.resized(size)).collect::<Vec<_>>();
+        let body = match &self.body {
+            Body::Layer { footprint, is_guess } => {
+                let known = if *is_guess { None } else { self.footprint_for(&input) };
+                let footprint = known.unwrap_or_else(|| scaled(footprint, size.factor(), &output));
+                Body::Layer { footprint, is_guess: *is_guess }
+            }
+            Body::Chain(nodes) => Body::Chain(all(nodes)),
+            Body::Join { branches, footprint, keeps_outputs } => Body::Join {
+                branches: branches.iter().map(|branch| all(branch)).collect(),
+                footprint: scaled(footprint, size.factor(), &output),
+                keeps_outputs: *keeps_outputs,
+            },
+        };
+        Node { input, output, packing, body, ..self.clone() }
+    }
+
+    /// What the layer says that it takes for another input.
+    pub(super) fn footprint_for(&self, input: &Incoming) -> Option<Footprint> {
+        match &self.step {
+            Step::Part { part, .. } => part.footprint(input),
+            Step::Join { .. } => None,
+        }
+    }
+
+    /// The footprint of a layer; of others, nothing.
+    pub(super) fn footprint(&self) -> Footprint {
+        match &self.body {
+            Body::Layer { footprint, .. } | Body::Join { footprint, .. } => footprint.clone(),
+            Body::Chain(_) => Footprint::view(self.output.dims.clone()),
+        }
+    }
+
+    /// Whether it gives its input's buffer: a view, or nothing at all.
+    pub(super) fn is_view(&self) -> bool {
+        match &self.body {
+            Body::Layer { footprint, .. } => footprint.is_view,
+            Body::Chain(nodes) => nodes.iter().all(Node::is_view),
+            Body::Join { .. } => false,
+        }
+    }
+}
+
+fn scaled(footprint: &Footprint, factor: f64, output: &Incoming) -> Footprint {
+    let work = |work: Work| Work {
+        scratch: (work.scratch as f64 * factor) as usize,
+        products: work.products * factor,
+        traffic: work.traffic * factor,
+    };
+    Footprint {
+        output: output.dims.clone(),
+        forward: work(footprint.forward),
+        backward: work(footprint.backward),
+        ..footprint.clone()
+    }
+}
+
+/// Another number of images a time step, and of threads.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Size {
+    /// The batch that was traced.
+    pub(super) from: usize,
+    pub(super) to: usize,
+    pub(super) threads: usize,
+}
+
+impl Size {
+    fn factor(self) -> f64 {
+        self.to as f64 / self.from.max(1) as f64
+    }
+
+    /// `[T, N, ...]` for the other batch, where `N` is a multiple of the traced one.
+    pub(super) fn of(self, x: &Incoming) -> Incoming {
+        let mut x = Incoming { threads: self.threads, ..x.clone() };
+        if let Some(images) = x.dims.get_mut(1) {
+            *images = *images * self.to / self.from.max(1);
+        }
+        x
+    }
+}
+
+/// The layers and joins of some nodes, in order, as [`leaves_of`](crate::checkpoint) gives their steps.
+pub(super) fn leaves(nodes: &[Node]) -> Vec<&Node> {
+    let mut all = Vec::new();
+    for node in nodes {
+        match &node.body {
+            Body::Chain(inside) => all.extend(leaves(inside)),
+            _ => all.push(node),
+        }
+    }
+    all
+}

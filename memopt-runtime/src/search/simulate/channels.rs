@@ -1,0 +1,164 @@
+//! Segments of a layer with weights, a norm and neurons, without a graph or in groups of channels.
+
+use super::tape::{Segment, Tape};
+use super::{Flow, Machine};
+use crate::checkpoint::IN_PLACE_BLOCK;
+use crate::module::{Incoming, Step, Work};
+use crate::search::heap::Buffer;
+use crate::search::outline::{leaves, Node};
+use std::ops::Range;
+
+impl<'a> Machine<'a> {
+    /// Norm and neurons in the layer's buffer, which is the output's.
+    pub(super) fn first_pass_in_place(&mut self, nodes: &[Node], x: Buffer) -> Buffer {
+        let all = leaves(nodes);
+        let Some((behind, until)) = all.len().checked_sub(2).map(|end| (&all[end..], &all[..end])) else {
+            return x;
+        };
+        let z =
+            until.iter().fold(x, |x, node| self.layer(node, Flow { buffer: x, tracked: false }, None).buffer);
+        for node in behind {
+            self.seconds += self.costs.seconds(Work { scratch: 0, ..node.footprint().forward });
+        }
+        self.blocks(behind.first().map_or(0, |norm| in_block(&norm.input)), 2);
+        z
+    }
+
+    /// A few channels at a time, in each thread: so many copies of them.
+    fn blocks(&mut self, block: usize, copies: usize) {
+        drop(self.heap.take(block * copies * self.costs.threads()));
+    }
+
+    pub(super) fn back_in_place(
+        &mut self,
+        segment: Segment<'_>,
+        layer: usize,
+        groups: &[Range<usize>],
+        dy: Buffer,
+    ) -> Option<Buffer> {
+        let Segment { nodes, kept, wants_input, .. } = segment;
+        let all = leaves(nodes);
+        let (Some(with_weights), Some(norm), Some(neurons)) =
+            (all.get(layer), all.get(layer + 1), all.get(layer + 2))
+        else {
+            return Some(dy);
+        };
+        let before = &all[..layer];
+        let wants_features = wants_input || before.iter().any(|node| !node.parameters.is_empty());
+        // What goes into the layer: what is kept, or what comes before it, computed again.
+        let features = match before.is_empty() {
+            true => None,
+            false => Some(self.again(before, kept.input.clone())),
+        };
+        self.weight_gradients(norm);
+        let channels = groups.last().map_or(1, |group| group.end).max(1);
+        for group in groups {
+            let bytes = with_weights.output.bytes() / channels * group.len();
+            let z = self.group(with_weights, group, bytes);
+            let share = group.len() as f64 / channels as f64;
+            for node in [norm, neurons] {
+                self.seconds += self.costs.seconds(part_of(node.footprint().forward, share));
+                self.seconds += self.costs.seconds(part_of(node.footprint().backward, share));
+            }
+            self.blocks(in_block(&norm.input), 3);
+            drop(z);
+        }
+        let footprint = with_weights.footprint();
+        self.weight_gradients(with_weights);
+        self.work(footprint.backward);
+        let at_features =
+            wants_features.then(|| self.in_place_of(dy, with_weights.input.bytes(), footprint.is_in_place));
+        drop(features);
+        let at_features = at_features?;
+        if before.is_empty() {
+            return wants_input.then_some(at_features);
+        }
+        let x = self.unpacked(kept, nodes, wants_input);
+        let mut tape = Tape::default();
+        let mut flow = Flow { buffer: x, tracked: wants_input };
+        for node in before {
+            flow = self.layer(node, flow, Some(&mut tape));
+        }
+        drop(flow);
+        self.backward(tape, at_features)
+    }
+
+    /// Layers once more, without a graph; their input is unpacked in pieces.
+    fn again(&mut self, before: &[&Node], kept: Buffer) -> Buffer {
+        before.iter().fold(kept, |x, node| self.layer(node, Flow { buffer: x, tracked: false }, None).buffer)
+    }
+
+    /// The output of some channels of a layer.
+    fn group(&mut self, node: &Node, channels: &Range<usize>, bytes: usize) -> Buffer {
+        let footprint = match &node.step {
+            Step::Part { part, .. } => part
+                .for_channels(channels.clone())
+                .ok()
+                .flatten()
+                .and_then(|part| part.footprint(&node.input)),
+            Step::Join { .. } => None,
+        };
+        let z = self.heap.take(bytes);
+        self.work(footprint.unwrap_or_else(|| node.footprint()).forward);
+        z
+    }
+
+    pub(super) fn back_by_channel_graph(
+        &mut self,
+        segment: Segment<'_>,
+        layer: usize,
+        groups: &[Range<usize>],
+        dy: Buffer,
+    ) -> Option<Buffer> {
+        let Segment { nodes, kept, wants_input, .. } = segment;
+        let all = leaves(nodes);
+        let (before, behind) = all.split_at(layer.min(all.len()));
+        let Some((with_weights, behind)) = behind.split_first() else { return Some(dy) };
+        let x = self.unpacked(kept, nodes, wants_input);
+        let mut tape = Tape::default();
+        let mut features = Flow { buffer: x, tracked: wants_input };
+        for node in before {
+            features = self.layer(node, features, Some(&mut tape));
+        }
+        let channels = groups.last().map_or(1, |group| group.end).max(1);
+        for group in groups {
+            let share = group.len() as f64 / channels as f64;
+            let bytes = |whole: usize| (whole as f64 * share) as usize;
+            let z = self.group(with_weights, group, bytes(with_weights.output.bytes()));
+            let normalized = self.heap.take(z.bytes());
+            // The neurons' graph, and the gradient that goes back through it.
+            let mut kept = Vec::new();
+            for node in behind.iter().skip(1) {
+                let footprint = node.footprint();
+                kept.push(self.heap.take(bytes(node.output.bytes())));
+                self.work(part_of(footprint.forward, share));
+            }
+            let gradient = self.heap.take(bytes(dy.bytes()));
+            for node in behind {
+                self.weight_gradients(node);
+                self.work(part_of(node.footprint().backward, share));
+            }
+            drop((kept, gradient, normalized, z));
+        }
+        let footprint = with_weights.footprint();
+        self.weight_gradients(with_weights);
+        self.work(footprint.backward);
+        let at_features = features
+            .tracked
+            .then(|| self.in_place_of(dy, with_weights.input.bytes(), footprint.is_in_place))?;
+        drop(features);
+        self.backward(tape, at_features)
+    }
+}
+
+/// Work over a share of the channels.
+fn part_of(work: Work, share: f64) -> Work {
+    Work { products: work.products * share, traffic: work.traffic * share, ..work }
+}
+
+/// Bytes of the channels that are done together.
+fn in_block(z: &Incoming) -> usize {
+    let channel = z.elements() / z.dims.get(2).copied().unwrap_or(1).max(1);
+    let width = (IN_PLACE_BLOCK / channel.max(1)).max(1);
+    channel * width * z.dtype.size_in_bytes()
+}
