@@ -30,6 +30,8 @@ const CHANNELS: usize = 16;
 const TILES_CHANNELS: usize = 32;
 /// Tiles of an image from which transformed weights do, with a few images.
 const TILES: usize = 4;
+/// The same for the gradient of the weight, of which every image has its own, transformed, to add.
+const WEIGHT_TILES: usize = 16;
 /// An output is computed from spikes if there are at most this many ones among 100 pixels: with more, tiles are faster.
 const OUTPUT_PERCENT: usize = 22;
 /// The same for the gradient of the weight, which has no tiles.
@@ -42,6 +44,7 @@ const MASKS: usize = 4 << 20;
 pub(super) struct Dispatch {
     pub forward: Option<Tiles>,
     pub backward: Option<Tiles>,
+    pub weight: Option<Tiles>,
     pub spikes: bool,
 }
 
@@ -63,6 +66,9 @@ impl Dispatch {
             forward: tiles(Tiles::forward(geometry)),
             // All output channels are present here.
             backward: tiles(Tiles::backward(geometry)).filter(|tiles| tiles.outputs >= TILES_CHANNELS),
+            // Here, too.
+            weight: tiles(Tiles::forward(geometry))
+                .filter(|tiles| tiles.outputs >= TILES_CHANNELS && tiles.of_image() >= WEIGHT_TILES),
             spikes: geometry.is_plain_3x3() && geometry.inputs >= CHANNELS,
         }
     }

@@ -17,6 +17,7 @@
 
 mod input;
 mod output;
+mod weight_gradient;
 mod weights;
 
 use super::buffers::grow;
@@ -27,6 +28,7 @@ use crate::nn::element::Real;
 use crate::nn::product::{multiply, Matrix};
 use crate::Result;
 use std::ops::Range;
+pub(super) use weight_gradient::add_weight_gradient;
 pub(super) use weights::Weights;
 
 /// Input channels of one product. With more, `gemm`'s own blocks would depend on the other sizes.
