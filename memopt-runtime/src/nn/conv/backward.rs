@@ -31,19 +31,36 @@ pub(super) fn add_weight_gradient<E: Element + kernels::Element>(
         let x = &x[round.start * input..round.end * input];
         let dy = &dy[round.start * output..round.end * output];
         let images = dispatch.spikes_of(level, geometry, x, Purpose::WeightGradient);
+        let by_tiles = by_tiles(&dispatch, x.par_chunks_exact(input), dy.par_chunks_exact(output), &images);
+        let kinds: Vec<(bool, bool)> = images.iter().map(Option::is_some).zip(by_tiles).collect();
         let mut end = images.len();
-        for run in images.chunk_by(|a, b| a.is_some() == b.is_some()).rev() {
+        for run in kinds.chunk_by(|a, b| a == b).rev() {
             let start = end - run.len();
-            let dy = &dy[start * output..end * output];
-            let spikes: Vec<&SpikeMasks> = run.iter().flatten().collect();
-            match spikes.is_empty() {
-                false => spikes::add_weight_gradient(level, geometry, &spikes, dy, to),
-                true => direct::add_weight_gradient(geometry, &x[start * input..end * input], dy, to)?,
+            let (x, dy) = (&x[start * input..end * input], &dy[start * output..end * output]);
+            let spikes: Vec<&SpikeMasks> = images[start..end].iter().flatten().collect();
+            match (run[0], &dispatch.weight) {
+                ((true, _), _) => spikes::add_weight_gradient(level, geometry, &spikes, dy, to),
+                ((_, true), Some(tiles)) => winograd::add_weight_gradient(level, tiles, x, dy, to)?,
+                _ => direct::add_weight_gradient(geometry, x, dy, to)?,
             }
             end = start;
         }
     }
     Ok(())
+}
+
+/// For each image, whether its share in the gradient of the weight is computed by tiles.
+fn by_tiles<'a, E: Element>(
+    dispatch: &Dispatch,
+    x: impl IndexedParallelIterator<Item = &'a [E]>,
+    dy: impl IndexedParallelIterator<Item = &'a [E]>,
+    spikes: &[Option<SpikeMasks>],
+) -> Vec<bool> {
+    let ordinary = |values: &[E]| are_ordinary(E::reals(values, &mut Vec::new()));
+    let of = |((x, dy), spikes): ((&[E], &[E]), &Option<SpikeMasks>)| {
+        dispatch.weight.is_some() && spikes.is_none() && ordinary(x) && ordinary(dy)
+    };
+    x.zip(dy).zip(spikes.par_iter()).map(of).collect()
 }
 
 /// Buffers of a thread.

@@ -7,17 +7,18 @@
 //! | | [`spikes`](super::spikes) | [`winograd`](super::winograd) | [`direct`](super::direct) |
 //! |---|---|---|---|
 //! | output | few ones, the rest zero | ordinary values | everything else |
-//! | gradient of the weight | few ones, the rest zero | | everything else |
+//! | gradient of the weight | few ones, the rest zero | ordinary values | everything else |
 //! | gradient of the input | | ordinary values | everything else |
 //!
 //! The first two are for kernels of 3x3 with stride and dilation 1 and one group: `spikes` with at least [`CHANNELS`] input
-//! channels; `winograd` with [`TILES_CHANNELS`] and [`TILES`], and images that are not too wide for its buffers.
+//! channels; `winograd` with [`TILES_CHANNELS`] and [`TILES`], for the gradient of the weight [`WEIGHT_TILES`], and images
+//! that are not too wide for its buffers. For the gradient of the weight, the image and its gradient are ordinary.
 //!
 //! Ordinary values are less than 2^48: others (NaN and infinity among them) would spoil neighbouring outputs in a tile.
 
 use super::geometry::Geometry;
 use super::spikes::SpikeMasks;
-use super::winograd::Tiles;
+use super::winograd::{has_short_rows, Tiles};
 use crate::compress::kernels::{self, SimdLevel};
 use crate::nn::element::{Element, Real};
 use crate::nn::product::OUTPUT_GROUP;
@@ -30,9 +31,11 @@ const CHANNELS: usize = 16;
 const TILES_CHANNELS: usize = 32;
 /// Tiles of an image from which transformed weights do, with a few images.
 const TILES: usize = 4;
+/// The same for the gradient of the weight: every image's products are transformed for all pairs of channels.
+const WEIGHT_TILES: usize = 16;
 /// An output is computed from spikes if there are at most this many ones among 100 pixels: with more, tiles are faster.
 pub(super) const OUTPUT_PERCENT: usize = 22;
-/// The same for the gradient of the weight, which has no tiles.
+/// The same for the gradient of the weight.
 pub(super) const WEIGHT_PERCENT: usize = 40;
 /// Bytes of the masks that exist at a time, about.
 const MASKS: usize = 4 << 20;
@@ -42,6 +45,8 @@ const MASKS: usize = 4 << 20;
 pub(super) struct Dispatch {
     pub forward: Option<Tiles>,
     pub backward: Option<Tiles>,
+    /// For the gradient of the weight.
+    pub weight: Option<Tiles>,
     pub spikes: bool,
 }
 
@@ -61,8 +66,11 @@ impl Dispatch {
         };
         Dispatch {
             forward: tiles(Tiles::forward(geometry)),
-            // All output channels are present here.
+            // All output channels are present here and below.
             backward: tiles(Tiles::backward(geometry)).filter(|tiles| tiles.outputs >= TILES_CHANNELS),
+            weight: tiles(Tiles::forward(geometry))
+                .filter(|tiles| tiles.outputs >= TILES_CHANNELS && tiles.of_image() >= WEIGHT_TILES)
+                .filter(has_short_rows),
             spikes: geometry.is_plain_3x3() && geometry.inputs >= CHANNELS,
         }
     }

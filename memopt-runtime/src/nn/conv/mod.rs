@@ -50,8 +50,9 @@ use std::ops::Range;
 /// - Images of zeros and ones, with 22% of ones at most (40% for the gradient of the weight) and 16 channels or more: by their
 ///   ones, with additions only.
 /// - Others, and the gradient of the input, with 32 channels or more and four tiles or more: by tiles of 2x2 outputs
-///   (Winograd), 16 multiplications instead of 36. Outputs are about as exact as with products in the same precision, but
-///   other bits. An image or 32 output channels with values of 2^48 or more, infinity or NaN: by products.
+///   (Winograd), 16 multiplications instead of 36; the gradient of the weight with 16 tiles or more and 32 channels or more
+///   on both sides. Results are about as exact as with products in the same precision, but other bits. An image, its
+///   gradient or 32 output channels with values of 2^48 or more, infinity or NaN: by products.
 ///
 /// Everything else: by products of the unfolded image, one image at a time, over bands of its rows that take a few hundred
 /// kilobytes to unfold. No way takes more than a few megabytes a thread and transformed weights (25/9 of the weights at most,

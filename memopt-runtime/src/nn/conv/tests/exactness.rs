@@ -5,12 +5,12 @@ use crate::compress::kernels::SimdLevel;
 use half::bf16;
 use proptest::prelude::*;
 
-fn wide(values: &[f32]) -> Vec<f64> {
+pub(super) fn wide(values: &[f32]) -> Vec<f64> {
     values.iter().map(|&value| f64::from(value)).collect()
 }
 
 /// The largest difference, relative to the largest value.
-fn error(got: &[f64], expected: &[f64]) -> f64 {
+pub(super) fn error(got: &[f64], expected: &[f64]) -> f64 {
     assert_eq!(got.len(), expected.len());
     let largest = expected.iter().fold(1e-30f64, |largest, value| largest.max(value.abs()));
     got.iter().zip(expected).fold(0., |worst: f64, (a, b)| worst.max((a - b).abs())) / largest

@@ -5,6 +5,7 @@ mod exactness;
 mod masks;
 mod products;
 mod unusual;
+mod weight_tiles;
 
 use super::config::ConvConfig;
 use super::geometry::Geometry;

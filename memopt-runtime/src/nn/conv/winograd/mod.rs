@@ -2,7 +2,7 @@
 //!
 //! The image is cut into tiles of 4x4 that overlap by two, one for each 2x2 of the output. Tiles and kernels are
 //! transformed ([`input`], [`weights`]), which makes 16 matrix products over the channels of what was a convolution; their
-//! results are transformed back ([`output`]).
+//! results are transformed back ([`output`]). The gradient of the weight comes from the same tiles ([`weight_gradient`]).
 //!
 //! # Bits
 //!
@@ -17,6 +17,7 @@
 
 mod input;
 mod output;
+mod weight_gradient;
 mod weights;
 
 use super::buffers::grow;
@@ -27,6 +28,7 @@ use crate::nn::element::Real;
 use crate::nn::product::{multiply, Matrix};
 use crate::Result;
 use std::ops::Range;
+pub(super) use weight_gradient::{add_weight_gradient, has_short_rows};
 pub(super) use weights::Weights;
 
 /// Input channels of one product. With more, `gemm`'s own blocks would depend on the other sizes.
