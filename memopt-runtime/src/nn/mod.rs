@@ -37,6 +37,7 @@
 mod batch_norm;
 mod candle_layers;
 mod candle_norms;
+mod cast;
 #[cfg(test)]
 mod chunk_tests;
 mod conv;
@@ -48,6 +49,7 @@ mod function;
 mod identity;
 pub mod init;
 mod input;
+mod lanes;
 mod layer_norm;
 mod linear;
 mod loss;
@@ -58,6 +60,7 @@ mod product;
 mod random;
 mod reduce;
 mod simd;
+mod spikes;
 mod surrogate;
 mod time_chunks;
 mod time_first;

@@ -5,6 +5,7 @@ use super::direct;
 use super::dispatch::{are_ordinary, Dispatch, Purpose};
 use super::forward::{images_at_a_time, together};
 use super::geometry::Geometry;
+use super::pointwise;
 use super::spikes::{self, SpikeMasks};
 use super::split::{place, ranges};
 use super::winograd::{self, Tiles, Weights};
@@ -23,6 +24,9 @@ pub(super) fn add_weight_gradient<E: Element + kernels::Element>(
     to: &mut [E::Real],
 ) -> Result<()> {
     let dispatch = Dispatch::new(geometry);
+    if dispatch.pointwise {
+        return pointwise::add_weight_gradient(level, geometry, x, dy, to);
+    }
     if !dispatch.spikes {
         return direct::add_weight_gradient(geometry, x, dy, to);
     }

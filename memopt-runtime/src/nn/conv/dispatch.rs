@@ -43,6 +43,8 @@ pub(super) struct Dispatch {
     pub forward: Option<Tiles>,
     pub backward: Option<Tiles>,
     pub spikes: bool,
+    /// Kernels of 1x1 of one group: from spikes by [`pointwise`](super::pointwise).
+    pub pointwise: bool,
 }
 
 /// What is done with an image of spikes.
@@ -64,6 +66,7 @@ impl Dispatch {
             // All output channels are present here.
             backward: tiles(Tiles::backward(geometry)).filter(|tiles| tiles.outputs >= TILES_CHANNELS),
             spikes: geometry.is_plain_3x3() && geometry.inputs >= CHANNELS,
+            pointwise: geometry.is_pointwise() && geometry.groups == 1 && geometry.inputs >= CHANNELS,
         }
     }
 

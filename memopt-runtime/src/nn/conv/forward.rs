@@ -4,6 +4,7 @@ use super::buffers::Pool;
 use super::direct;
 use super::dispatch::{are_ordinary, ordinary_groups, Dispatch, Purpose};
 use super::geometry::Geometry;
+use super::pointwise;
 use super::spikes::{self, Blocks, SpikeMasks};
 use super::split::{place, ranges};
 use super::winograd::{self, Tiles, Weights};
@@ -45,6 +46,9 @@ pub(super) fn forward<E: Element + kernels::Element>(
 ) -> Result<()> {
     let (from, to) = (geometry.input_image(), geometry.output_image());
     let dispatch = Dispatch::new(geometry);
+    if dispatch.pointwise {
+        return pointwise::forward(level, geometry, x, weight, bias, y);
+    }
     let ordinary = match dispatch.spikes || dispatch.forward.is_some() {
         true => ordinary_groups(geometry, weight),
         false => Vec::new(),

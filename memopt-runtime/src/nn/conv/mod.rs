@@ -2,14 +2,13 @@
 
 mod backward;
 mod buffers;
-mod cast;
 mod columns;
 mod config;
 mod direct;
 mod dispatch;
 mod forward;
 mod geometry;
-mod lanes;
+mod pointwise;
 mod simd;
 mod spikes;
 mod split;
@@ -25,6 +24,7 @@ use super::function::{function, gradient};
 use super::input::{contiguous, read, read_reals, reals, same_dtype, take, wrong, Input};
 use super::product::OUTPUT_GROUP;
 use super::reduce::{accumulate, add_bias_gradient, Planes};
+use super::{cast, lanes};
 use crate::autograd::Gradient;
 use crate::compress::kernels::{self, SimdLevel};
 use crate::module::{rows, ChannelLayer, Checkpointable, Context, Part, Signal, WeightGradient};
