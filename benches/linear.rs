@@ -8,7 +8,7 @@ use candle_core::{CpuStorage, DType, Device, Tensor};
 use clap::Parser;
 use comfy_table::presets::ASCII_MARKDOWN;
 use memopt::autograd::{backward_from, Gradient};
-use memopt::module::{Checkpointable, Context, Part, Session};
+use memopt::module::{Context, Part, Session};
 use memopt::nn::{init, Conv2d, Conv2dConfig, Linear, LinearConfig};
 use std::hint::black_box;
 use std::time::Instant;
@@ -57,8 +57,7 @@ fn shapes() -> Vec<Shape> {
         (256, 8, 64),
     ] {
         let name = format!("linear {inputs}->{outputs}, {rows} rows");
-        let layer =
-            Linear::new(inputs, outputs, LinearConfig::default().bias(false), vb.pp(&name)).unwrap();
+        let layer = Linear::new(inputs, outputs, LinearConfig::default().bias(false), vb.pp(&name)).unwrap();
         let (from, to) = (vec![10, rows, inputs], vec![10, rows, outputs]);
         shapes.push(Shape { name, layer: Part::of(&layer), from, to });
     }

@@ -55,6 +55,7 @@ mod linear;
 mod loss;
 mod module_t;
 mod neuron;
+mod parallel;
 mod pool;
 mod product;
 mod random;

@@ -20,6 +20,7 @@ use super::spikes::SpikeMasks;
 use super::winograd::Tiles;
 use crate::compress::kernels::{self, SimdLevel};
 use crate::nn::element::{Element, Real};
+use crate::nn::parallel::least_items;
 use crate::nn::product::OUTPUT_GROUP;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -90,7 +91,8 @@ impl Dispatch {
         x: &[E],
         purpose: Purpose,
     ) -> Vec<Option<SpikeMasks>> {
-        let images = x.par_chunks_exact(geometry.input_image());
+        let image = geometry.input_image();
+        let images = x.par_chunks_exact(image).with_min_len(least_items(image));
         if !self.spikes {
             return (0..images.len()).map(|_| None).collect();
         }
@@ -114,5 +116,5 @@ pub(super) fn are_ordinary<R: Real>(values: &[R]) -> bool {
 /// For each group of output channels, whether all its weights are ordinary.
 pub(super) fn ordinary_groups<R: Real>(geometry: &Geometry, weight: &[R]) -> Vec<bool> {
     let group = OUTPUT_GROUP * geometry.inputs * geometry.area();
-    weight.par_chunks(group).map(are_ordinary).collect()
+    weight.par_chunks(group).with_min_len(least_items(group)).map(are_ordinary).collect()
 }

@@ -107,6 +107,11 @@ impl Geometry {
         self.groups * self.outputs * self.output_plane()
     }
 
+    /// Multiplications of an image's product.
+    pub fn work(&self) -> usize {
+        self.output_image() * self.inputs * self.area()
+    }
+
     /// Elements of the kernel over one channel.
     pub fn area(&self) -> usize {
         self.kernel[0] * self.kernel[1]

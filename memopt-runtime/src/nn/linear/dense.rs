@@ -1,6 +1,7 @@
 //! Products of dense rows.
 
 use crate::nn::element::Element;
+use crate::nn::parallel::least_items;
 use crate::nn::product::{multiply, Matrix, OUTPUT_GROUP};
 use crate::nn::reduce::Planes;
 use crate::Result;
@@ -25,26 +26,28 @@ impl Sizes {
         Planes { steps: self.steps, images: self.rows, channels: self.outputs, size: 1 }
     }
 
-    /// Runs `f` on every block of rows of every time step of which, given as a range over the window, `wanted` is true: rows
-    /// of `from` and of `to`, whose widths are given.
+    /// Runs `f` on every block of rows of every time step: its rows, as a range over the window, of `from` and of `to`, whose
+    /// widths are given.
     fn blocks<E: Element>(
         &self,
         (from, from_width): (&[E], usize),
         (to, to_width): (&mut [E], usize),
         wanted: impl Fn(Range<usize>) -> bool + Sync,
-        f: impl Fn(usize, &[E::Real], &mut [E::Real]) -> Result<()> + Sync,
+        f: impl Fn(Range<usize>, &[E::Real], &mut [E::Real]) -> Result<()> + Sync,
     ) -> Result<()> {
         if to.is_empty() {
             return Ok(());
         }
         let steps = to.par_chunks_mut(self.rows * to_width).zip(from.par_chunks(self.rows * from_width));
-        steps.enumerate().try_for_each(|(step, (to, from))| {
+        let work = self.inputs * self.outputs;
+        steps.enumerate().with_min_len(least_items(self.rows * work)).try_for_each(|(step, (to, from))| {
             let blocks = to.par_chunks_mut(ROWS * to_width).zip(from.par_chunks(ROWS * from_width));
-            blocks.enumerate().try_for_each_init(
+            blocks.enumerate().with_min_len(least_items(ROWS * work)).try_for_each_init(
                 || (Vec::new(), Vec::new()),
                 |(read, written), (block, (to, from))| {
                     let (first, rows) = (step * self.rows + block * ROWS, from.len() / from_width);
-                    if !wanted(first..first + rows) {
+                    let rows = first..first + rows;
+                    if !wanted(rows.clone()) {
                         return Ok(());
                     }
                     let from = E::reals(from, read);
@@ -54,22 +57,28 @@ impl Sizes {
         })
     }
 
-    /// The output of the blocks of rows of which, given as a range over the window, `wanted` is true.
+    /// The output: of the blocks of rows and groups of output channels for which `wanted` is true; what else is in these
+    /// rows is undefined. Rows are a range over the window, a group is given by its number.
     pub fn forward<E: Element>(
         &self,
         x: &[E],
         weight: &[E::Real],
         bias: Option<&[E::Real]>,
         y: &mut [E],
-        wanted: impl Fn(Range<usize>) -> bool + Sync,
+        wanted: impl Fn(Range<usize>, usize) -> bool + Sync,
     ) -> Result<()> {
         let (inputs, outputs) = (self.inputs, self.outputs);
-        self.blocks((x, inputs), (y, outputs), wanted, |rows, x, y| {
+        let any =
+            |rows: Range<usize>| (0..outputs.div_ceil(OUTPUT_GROUP)).any(|group| wanted(rows.clone(), group));
+        self.blocks((x, inputs), (y, outputs), any, |rows, x, y| {
             let x = Matrix { values: x, row: inputs, column: 1 };
             for first in (0..outputs).step_by(OUTPUT_GROUP) {
+                if !wanted(rows.clone(), first / OUTPUT_GROUP) {
+                    continue;
+                }
                 let columns = OUTPUT_GROUP.min(outputs - first);
                 let weight = Matrix { values: &weight[first * inputs..], row: 1, column: inputs };
-                multiply((rows, columns, inputs), (&mut y[first..], outputs), false, x, weight)?;
+                multiply((rows.len(), columns, inputs), (&mut y[first..], outputs), false, x, weight)?;
             }
             if let Some(bias) = bias {
                 y.chunks_exact_mut(outputs)
@@ -84,25 +93,38 @@ impl Sizes {
         let (inputs, outputs) = (self.inputs, self.outputs);
         let mut dx = vec![E::ZERO; self.steps * self.rows * inputs];
         let weight = Matrix { values: weight, row: inputs, column: 1 };
-        self.blocks((dy, outputs), (&mut dx, inputs), |_| true, |rows, dy, dx| {
-            let dy = Matrix { values: dy, row: outputs, column: 1 };
-            multiply((rows, inputs, outputs), (dx, inputs), false, dy, weight)
-        })?;
+        self.blocks(
+            (dy, outputs),
+            (&mut dx, inputs),
+            |_| true,
+            |rows, dy, dx| {
+                let dy = Matrix { values: dy, row: outputs, column: 1 };
+                multiply((rows.len(), inputs, outputs), (dx, inputs), false, dy, weight)
+            },
+        )?;
         Ok(dx)
     }
 
-    /// Adds the gradient of the weight to `to`, one time step after the other, the last first.
-    pub fn add_weight_gradient<E: Element>(&self, x: &[E], dy: &[E], to: &mut [E::Real]) -> Result<()> {
+    /// Adds the gradient of the weight of some output channels, from the `first` on, to `to`, one time step after the other,
+    /// the last first.
+    pub fn add_weight_gradient<E: Element>(
+        &self,
+        x: &[E],
+        dy: &[E],
+        first: usize,
+        to: &mut [E::Real],
+    ) -> Result<()> {
         let (rows, inputs, outputs) = (self.rows, self.inputs, self.outputs);
         if rows == 0 {
             return Ok(());
         }
-        to.par_chunks_mut(ROWS * inputs).enumerate().try_for_each_init(
+        let work = x.len() * ROWS;
+        to.par_chunks_mut(ROWS * inputs).enumerate().with_min_len(least_items(work)).try_for_each_init(
             || (Vec::new(), Vec::new()),
             |(x_scratch, dy_scratch), (block, to)| {
                 for (x, dy) in x.chunks_exact(rows * inputs).zip(dy.chunks_exact(rows * outputs)).rev() {
                     let (x, dy) = (E::reals(x, x_scratch), E::reals(dy, dy_scratch));
-                    let dy = Matrix { values: &dy[block * ROWS..], row: 1, column: outputs };
+                    let dy = Matrix { values: &dy[first + block * ROWS..], row: 1, column: outputs };
                     let x = Matrix { values: x, row: inputs, column: 1 };
                     multiply((to.len() / inputs, inputs, rows), (&mut *to, inputs), true, dy, x)?;
                 }

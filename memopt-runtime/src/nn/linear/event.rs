@@ -8,14 +8,18 @@ use super::dense::Sizes;
 use crate::compress::kernels::{self, SimdLevel};
 use crate::nn::element::Element;
 use crate::nn::lanes::LANES;
-use crate::nn::spikes::{self, add_products, SpikeRows, WeightTable};
+use crate::nn::parallel::least_items;
+use crate::nn::spikes::{self, add_products, wide_blocks, SpikeRows, WeightTable};
 use crate::Result;
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// A row is computed event by event if there are at most this many ones among 100 features.
-const OUTPUT_PERCENT: usize = 40;
+const OUTPUT_PERCENT: usize = 25;
 /// The same of the rows of a time step, for the gradient of the weight.
-const WEIGHT_PERCENT: usize = 40;
+const WEIGHT_PERCENT: usize = 30;
+/// Input features from which looking for spikes pays.
+const INPUTS: usize = 32;
 /// Rows of one task, at most and at least.
 const ROWS: [usize; 2] = [64, 8];
 
@@ -36,9 +40,12 @@ pub(super) fn forward<E: Element + kernels::Element>(
     y: &mut [E],
 ) -> Result<()> {
     let Sizes { steps, rows, inputs, outputs } = sizes;
+    if inputs < INPUTS || wide_blocks(outputs) == 0 {
+        return sizes.forward(x, weight, bias, y, |_, _| true);
+    }
     let task = (steps * rows / (2 * rayon::current_num_threads())).clamp(ROWS[1], ROWS[0]);
     let most = inputs * OUTPUT_PERCENT / 100;
-    let found = x.par_chunks(task * inputs).map(|x| {
+    let found = x.par_chunks(task * inputs).with_min_len(least_items(task * inputs)).map(|x| {
         let mut found = Found { which: Vec::new(), spikes: SpikeRows::new(inputs) };
         for (row, x) in x.chunks_exact(inputs).enumerate() {
             if found.spikes.push(level, x, most) {
@@ -49,16 +56,19 @@ pub(super) fn forward<E: Element + kernels::Element>(
     });
     let found: Vec<Found> = found.collect();
     if found.iter().all(|found| found.which.is_empty()) {
-        return sizes.forward(x, weight, bias, y, |_| true);
+        return sizes.forward(x, weight, bias, y, |_, _| true);
     }
     let table = WeightTable::new(level, weight, inputs);
     let mut dense = vec![true; steps * rows];
     for (dense, found) in dense.chunks_mut(task).zip(&found) {
         found.which.iter().for_each(|&row| dense[row] = false);
     }
-    let wanted = |rows: std::ops::Range<usize>| !table.is_finite() || dense[rows].contains(&true);
+    let wanted = |rows: Range<usize>, group| table.block(group).is_none() || dense[rows].contains(&true);
     sizes.forward(x, weight, bias, y, wanted)?;
-    y.par_chunks_mut(task * outputs).zip(&found).for_each_init(Vec::new, |sums, (y, found)| {
+    let tasks = y.par_chunks_mut(task * outputs).zip(&found);
+    // About a tenth of a dense product.
+    let least = least_items(task * inputs * outputs / 10);
+    tasks.with_min_len(least).for_each_init(Vec::new, |sums, (y, found)| {
         let words = found.spikes.words(0..found.which.len());
         for first in (0..outputs).step_by(LANES) {
             let (lanes, Some(table)) = (LANES.min(outputs - first), table.block(first / LANES)) else {
@@ -91,22 +101,23 @@ pub(super) fn add_weight_gradient<E: Element + kernels::Element>(
     to: &mut [E::Real],
 ) -> Result<()> {
     let Sizes { rows, inputs, outputs, .. } = sizes;
-    if rows == 0 {
-        return Ok(());
+    // Blocks of few output channels are left to products.
+    let wide = (wide_blocks(outputs) * LANES).min(outputs);
+    if rows == 0 || inputs < INPUTS || wide == 0 {
+        return sizes.add_weight_gradient(x, dy, 0, to);
     }
     let most = rows * inputs * WEIGHT_PERCENT / 100;
-    let steps = x.par_chunks_exact(rows * inputs);
-    let steps: Vec<Option<SpikeRows>> = steps
-        .map(|x| SpikeRows::of_floats(level, x, inputs, most).map(|rows| rows.transposed()))
-        .collect();
+    let steps = x.par_chunks_exact(rows * inputs).with_min_len(least_items(rows * inputs));
+    let steps: Vec<Option<SpikeRows>> =
+        steps.map(|x| SpikeRows::of_floats(level, x, inputs, most).map(|rows| rows.transposed())).collect();
     let mut end = steps.len();
     for run in steps.chunk_by(|a, b| a.is_some() == b.is_some()).rev() {
         let start = end - run.len();
         let dy = &dy[start * rows * outputs..end * rows * outputs];
+        let x = &x[start * rows * inputs..end * rows * inputs];
         let spikes: Vec<&SpikeRows> = run.iter().flatten().collect();
         if spikes.is_empty() {
-            let x = &x[start * rows * inputs..end * rows * inputs];
-            sizes.add_weight_gradient(x, dy, to)?;
+            sizes.add_weight_gradient(x, dy, 0, to)?;
         } else {
             let lanes = |step: usize, block: usize, table: &mut Vec<E::Real>| {
                 table.clear();
@@ -116,7 +127,9 @@ pub(super) fn add_weight_gradient<E: Element + kernels::Element>(
                     to.iter_mut().zip(&dy[block * LANES..]).for_each(|(to, dy)| *to = dy.load());
                 }
             };
+            let (to, narrow) = to.split_at_mut(wide * inputs);
             spikes::add_weight_gradient(level, &spikes, lanes, to);
+            sizes.add_weight_gradient(x, dy, wide, narrow)?;
         }
         end = start;
     }

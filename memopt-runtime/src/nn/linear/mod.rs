@@ -154,7 +154,12 @@ impl Checkpointable for Linear {
 }
 
 impl Linear {
-    fn run<E: Element + kernels::Element>(&self, x: Input, context: &Context, sizes: Sizes) -> Result<Signal> {
+    fn run<E: Element + kernels::Element>(
+        &self,
+        x: Input,
+        context: &Context,
+        sizes: Sizes,
+    ) -> Result<Signal> {
         let part = context.path().to_owned();
         let (weight, weight_edge, weight_gradient) = context.weight("weight", &self.weight).into_parts();
         let weight = contiguous(&part, &weight)?;
@@ -213,7 +218,9 @@ impl Back {
         }
         if let Some(x) = x {
             answers[1] = accumulate::<E>(&self.weight_gradient, |to| {
-                read::<E, _>(part, x, |x| event::add_weight_gradient(SimdLevel::detected(), *sizes, x, &dy, to))
+                read::<E, _>(part, x, |x| {
+                    event::add_weight_gradient(SimdLevel::detected(), *sizes, x, &dy, to)
+                })
             })?;
         }
         if wants_input {

@@ -4,6 +4,7 @@ use super::{add_products, are_finite, SpikeRows, LANES};
 use crate::compress::kernels::SimdLevel;
 use crate::nn::element::Real;
 use crate::nn::lanes::{from_lanes, to_lanes, Span};
+use crate::nn::parallel::least_items;
 use rayon::prelude::*;
 
 /// Input features of one task at most: their sums stay in the second-level cache.
@@ -25,13 +26,16 @@ pub(crate) fn add_weight_gradient<R: Real>(
     // Tasks for all threads: blocks of output channels, and if they are too few, of input features.
     let parts = (2 * rayon::current_num_threads()).div_ceil(blocks);
     let features = inputs.div_ceil(parts).min(FEATURES);
-    to.par_chunks_mut(inputs * LANES).enumerate().for_each_init(Vec::new, |sums, (block, to)| {
+    // About a tenth of a dense product.
+    let work = spikes.iter().map(|spikes| spikes.width()).sum::<usize>() * LANES / 10;
+    let all = to.par_chunks_mut(inputs * LANES).enumerate().with_min_len(least_items(inputs * work));
+    all.for_each_init(Vec::new, |sums, (block, to)| {
         let span = Span { lanes: to.len() / inputs, plane: inputs, start: 0, len: inputs };
         sums.clear();
         sums.resize(inputs * LANES, R::ZERO);
         to_lanes(level, to, span, sums);
         let parts = sums.par_chunks_mut(features * LANES).enumerate();
-        parts.for_each_init(Vec::new, |table, (part, sums)| {
+        parts.with_min_len(least_items(features * work)).for_each_init(Vec::new, |table, (part, sums)| {
             let range = part * features..part * features + sums.len() / LANES;
             for (unit, spikes) in spikes.iter().enumerate().rev() {
                 lanes(unit, block, table);

@@ -31,6 +31,12 @@ use super::lanes::LANES;
 /// Words of a row whose spikes make one sum: 16 KB of a table, which stay in the first-level cache.
 const TILE: usize = 2;
 
+/// Blocks of [`LANES`] output channels that are computed event by event, which are the first: all but one of half as many
+/// channels or fewer, for which rows of lanes do not pay.
+pub(crate) fn wide_blocks(outputs: usize) -> usize {
+    (outputs + LANES / 2 - 1) / LANES
+}
+
 /// Whether all values are finite.
 pub(crate) fn are_finite<R: Real>(values: &[R]) -> bool {
     // Zero times anything else is no number.

@@ -1,6 +1,5 @@
 //! The inner loop.
 
-use super::rows::for_each_spike;
 use super::{LANES, TILE};
 use crate::compress::kernels::SimdLevel;
 use crate::nn::element::Real;
@@ -43,13 +42,18 @@ impl<R: Real> Loops for Products<'_, R> {
                 if words.iter().all(|&word| word == 0) {
                     continue;
                 }
+                // Not through a closure, which would keep the sums in memory.
                 let mut sum = [R::ZERO; LANES];
-                for_each_spike(words, |column| {
-                    let row = &table[column];
-                    for lane in 0..LANES {
-                        sum[lane] += row[lane];
+                for (index, &word) in words.iter().enumerate() {
+                    let mut word = word;
+                    while word != 0 {
+                        let row = &table[index * u64::BITS as usize + word.trailing_zeros() as usize];
+                        word &= word - 1;
+                        for lane in 0..LANES {
+                            sum[lane] += row[lane];
+                        }
                     }
-                });
+                }
                 for lane in 0..LANES {
                     sums[lane] += sum[lane];
                 }

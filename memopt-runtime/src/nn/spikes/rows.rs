@@ -31,21 +31,31 @@ impl SpikeRows {
     }
 
     /// All rows, row-major; `None` if an element is neither `+0` nor exactly one, or more than `most` are one.
-    pub fn of_floats<E: Element>(
-        level: SimdLevel,
-        values: &[E],
-        width: usize,
-        mut most: usize,
-    ) -> Option<Self> {
+    pub fn of_floats<E: Element>(level: SimdLevel, values: &[E], width: usize, most: usize) -> Option<Self> {
+        let bits = Bits::pack(level, values).filter(|bits| bits.count_ones() <= most)?;
+        Some(Self::of_bits(bits.words(), 0, bits.len(), width))
+    }
+
+    /// Of `len` elements, row-major, one bit each: element `i` is bit `(start + i) % 64` of word `(start + i) / 64`. Bits
+    /// beyond the end of `bits` are zero.
+    pub fn of_bits(bits: &[u64], start: usize, len: usize, width: usize) -> Self {
         let mut rows = SpikeRows::new(width);
-        for row in values.chunks_exact(rows.width) {
-            let before = rows.words.len();
-            if !rows.push(level, row, most) {
-                return None;
+        rows.words.reserve(len / rows.width * rows.per_row());
+        let word = |index: usize| bits.get(index).copied().unwrap_or_default();
+        for row in (start..start + len).step_by(rows.width) {
+            for first in (0..rows.width).step_by(BITS) {
+                let (index, shift) = ((row + first) / BITS, (row + first) % BITS);
+                let high = if shift == 0 { 0 } else { word(index + 1) << (BITS - shift) };
+                let count = (rows.width - first).min(BITS);
+                rows.words.push((word(index) >> shift | high) & (u64::MAX >> (BITS - count)));
             }
-            most -= ones(&rows.words[before..]);
         }
-        Some(rows)
+        rows
+    }
+
+    /// Columns of a row.
+    pub fn width(&self) -> usize {
+        self.width
     }
 
     /// Words of a row.
@@ -77,13 +87,9 @@ impl SpikeRows {
     }
 }
 
-fn ones(words: &[u64]) -> usize {
-    words.iter().map(|word| word.count_ones() as usize).sum()
-}
-
 /// Visits the set bits of words, in ascending order.
 #[inline(always)]
-pub(super) fn for_each_spike(words: &[u64], mut visit: impl FnMut(usize)) {
+fn for_each_spike(words: &[u64], mut visit: impl FnMut(usize)) {
     for (index, &word) in words.iter().enumerate() {
         let mut word = word;
         while word != 0 {
