@@ -13,6 +13,8 @@
 //! The first two are for kernels of 3x3 with stride and dilation 1 and one group: `spikes` with at least [`CHANNELS`] input
 //! channels; `winograd` with [`TILES_CHANNELS`] and [`TILES`], and images that are not too wide for its buffers.
 //!
+//! Kernels of 1x1 have [`pointwise`](super::pointwise), which chooses in the same way.
+//!
 //! Ordinary values are less than 2^48: others (NaN and infinity among them) would spoil neighbouring outputs in a tile.
 
 use super::geometry::Geometry;
