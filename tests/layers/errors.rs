@@ -10,6 +10,7 @@ use memopt::nn::{
     LayerNorm, LayerNormConfig, Linear, LinearConfig, MaxPool2d, TimeFirst,
 };
 use memopt::Error;
+use proptest::prelude::*;
 
 fn builder() -> candle_nn::VarBuilder<'static> {
     init::seeded(&candle_nn::VarMap::new(), 1, DType::F32, CPU)
@@ -83,6 +84,95 @@ fn a_kernel_of_nothing() {
     refuses(&error, &[2, 1, 4, 8, 8], DType::F32, "at least 1");
     let conv = Conv2d::new(4, 6, 3, ConvConfig::default().stride(0), builder()).unwrap();
     refuses(&conv, &[2, 1, 4, 8, 8], DType::F32, "at least 1");
+}
+
+#[test]
+fn layers_of_no_channels() {
+    let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, CPU).unwrap();
+    for (inputs, outputs) in [(0, 6), (4, 0)] {
+        let error = Conv2d::new(inputs, outputs, 3, ConvConfig::default(), builder().pp("a")).unwrap_err();
+        assert!(error.to_string().contains("`a`: at least one channel or feature"), "{error}");
+        let error = Linear::new(inputs, outputs, LinearConfig::default(), builder().pp("b")).unwrap_err();
+        assert!(error.to_string().contains("`b`: at least one channel or feature"), "{error}");
+        let conv = Conv2d::from_tensors(zeros(&[outputs, inputs, 3, 3]), None, ConvConfig::default());
+        refuses(&conv, &[2, 1, inputs, 8, 8], DType::F32, "has no channels");
+        let linear = Linear::from_tensors(zeros(&[outputs, inputs]), None);
+        refuses(&linear, &[2, 1, inputs], DType::F32, "has no features");
+    }
+    let error = Conv2d::new(4, 6, [3, 0], ConvConfig::default(), builder()).unwrap_err();
+    assert!(error.to_string().contains("a kernel of at least 1 expected, [3, 0] given"), "{error}");
+}
+
+#[test]
+fn sizes_that_no_memory_holds() {
+    let f32 = DType::F32;
+    let conv = |config| Conv2d::new(4, 6, 3, config, builder()).unwrap();
+    let shape = [2, 1, 4, 8, 8];
+    let max = usize::MAX;
+    refuses(&conv(ConvConfig::default().padding(max)), &shape, f32, "a padding of 18446744073709551615");
+    refuses(
+        &conv(ConvConfig::default().padding([1 << 30, 1 << 30])),
+        &shape,
+        f32,
+        "[1073741824, 1073741824]",
+    );
+    refuses(&conv(ConvConfig::default().dilation(max)), &shape, f32, "a dilation of 18446744073709551615");
+    refuses(&conv(ConvConfig::default().dilation(max / 2)), &shape, f32, "too small for a kernel of 3");
+    for (inputs, outputs, kernel) in [(max, 6, 1), (4, max, 1), (4, 6, 1 << 40), (1 << 22, 1 << 22, 3)] {
+        let error = Conv2d::new(inputs, outputs, kernel, ConvConfig::default(), builder()).unwrap_err();
+        assert!(error.to_string().contains("not enough memory for a weight"), "{error}");
+    }
+    let error = Linear::new(max, 2, LinearConfig::default(), builder()).unwrap_err();
+    assert!(error.to_string().contains("not enough memory for a weight"), "{error}");
+}
+
+/// Sizes that a person may mean, and others.
+fn size() -> impl Strategy<Value = usize> {
+    let absurd = vec![1 << 42, (1 << 42) + 1, 1 << 62, usize::MAX / 2, usize::MAX - 1, usize::MAX];
+    prop_oneof![6 => 0..5usize, 1 => prop::sample::select(absurd)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    /// A layer is run, or its error is typed and says something.
+    #[test]
+    fn no_configuration_panics(
+        channels in [size(), size()], kernel in [size(), size()], stride in [size(), size()],
+        padding in [size(), size()], dilation in [size(), size()], groups in size(),
+        image in [1..5usize, 1..5usize], bias in any::<bool>(),
+    ) {
+        let [inputs, outputs] = channels;
+        let config = ConvConfig::default().padding(padding).stride(stride).dilation(dilation);
+        let conv = Conv2d::new(inputs, outputs, kernel, config.groups(groups).bias(bias), builder());
+        let linear = Linear::new(inputs, outputs, LinearConfig::default().bias(bias), builder());
+        let mut errors = Vec::new();
+        match conv {
+            Ok(conv) => {
+                let x = Tensor::ones((2, 1, inputs, image[0], image[1]), DType::F32, CPU).unwrap();
+                match forward(&conv, &x, &mut training()) {
+                    Ok(_) => {
+                        let dx = run(&conv, &x, |y| y.clone(), &mut training()).dx;
+                        prop_assert_eq!(dx.dims(), x.dims());
+                    }
+                    Err(error) => errors.push(error),
+                }
+            }
+            Err(error) => errors.push(error),
+        }
+        match linear {
+            Ok(linear) => {
+                let x = Tensor::ones((2, 1, inputs), DType::F32, CPU).unwrap();
+                let y = forward(&linear, &x, &mut training()).unwrap();
+                prop_assert_eq!(y.dims(), [2, 1, outputs]);
+            }
+            Err(error) => errors.push(error),
+        }
+        for error in errors {
+            let typed = matches!(&error, Error::LayerInput { what, .. } if !what.is_empty());
+            prop_assert!(typed, "{}", error);
+        }
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod foreign;
 mod inputs;
 mod joins;
 mod kinds;
+mod levels;
 mod nets;
 mod norms;
 mod opaque;

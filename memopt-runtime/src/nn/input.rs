@@ -17,6 +17,26 @@ pub(crate) fn not_float(part: &str, dtype: DType) -> Error {
     wrong(part, format!("f32, f64, bf16 or f16 expected, {given} given; convert it with `to_dtype`"))
 }
 
+/// An error of `part` unless a weight `[out, in, ...kernel]` has elements, and not more than can be had.
+pub(crate) fn weight_fits(part: &str, shape: &[usize]) -> Result<()> {
+    let (channels, kernel) = shape.split_at(shape.len().min(2));
+    if channels.contains(&0) {
+        return Err(wrong(
+            part,
+            format!("at least one channel or feature on each side expected, a weight of {shape:?} given"),
+        ));
+    }
+    if kernel.contains(&0) {
+        return Err(wrong(part, format!("a kernel of at least 1 expected, {kernel:?} given")));
+    }
+    let len = shape.iter().try_fold(1usize, |len, &size| len.checked_mul(size));
+    // Initial values are made in f64.
+    match len.filter(|&len| Vec::<f64>::new().try_reserve_exact(len).is_ok()) {
+        Some(_) => Ok(()),
+        None => Err(wrong(part, format!("there is not enough memory for a weight of {shape:?}"))),
+    }
+}
+
 /// An input of a function.
 pub(crate) struct Input {
     /// Untracked and contiguous; the input's own storage where that is contiguous.

@@ -37,6 +37,7 @@
 mod batch_norm;
 mod candle_layers;
 mod candle_norms;
+mod cast;
 #[cfg(test)]
 mod chunk_tests;
 mod conv;
@@ -48,16 +49,19 @@ mod function;
 mod identity;
 pub mod init;
 mod input;
+mod lanes;
 mod layer_norm;
 mod linear;
 mod loss;
 mod module_t;
 mod neuron;
+mod parallel;
 mod pool;
 mod product;
 mod random;
 mod reduce;
 mod simd;
+mod spikes;
 mod surrogate;
 mod time_chunks;
 mod time_first;

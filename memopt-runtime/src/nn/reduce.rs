@@ -1,6 +1,7 @@
 //! Sums in a fixed order, in f64.
 
 use super::element::{Element, Real};
+use super::parallel::least_items;
 use crate::autograd::Gradient;
 use crate::module::WeightGradient;
 use crate::Result;
@@ -115,7 +116,8 @@ pub(crate) fn sums_of_pairs<const K: usize, A: Copy, B: Copy>(
 
 /// Adds the gradient of a bias: `to[c] += sum over images and plane of dy`, one step after the other, the last first.
 pub(crate) fn add_bias_gradient<E: Element>(planes: Planes, dy: &[E], to: &mut [E::Real]) {
-    to.par_chunks_mut(CHANNELS).enumerate().for_each(|(block, to)| {
+    let least = least_items(CHANNELS * planes.steps * planes.images * planes.size);
+    to.par_chunks_mut(CHANNELS).enumerate().with_min_len(least).for_each(|(block, to)| {
         for step in (0..planes.steps).rev() {
             let mut sums = [0f64; CHANNELS];
             for image in (0..planes.images).rev() {

@@ -5,11 +5,13 @@ use super::direct;
 use super::dispatch::{are_ordinary, Dispatch, Purpose};
 use super::forward::{images_at_a_time, together};
 use super::geometry::Geometry;
+use super::pointwise;
 use super::spikes::{self, SpikeMasks};
 use super::split::{place, ranges};
 use super::winograd::{self, Tiles, Weights};
 use crate::compress::kernels::{self, SimdLevel};
 use crate::nn::element::{Element, Real};
+use crate::nn::parallel::least_items;
 use crate::Result;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -23,6 +25,9 @@ pub(super) fn add_weight_gradient<E: Element + kernels::Element>(
     to: &mut [E::Real],
 ) -> Result<()> {
     let dispatch = Dispatch::new(geometry);
+    if dispatch.pointwise {
+        return pointwise::add_weight_gradient(level, geometry, x, dy, to);
+    }
     if !dispatch.spikes {
         return direct::add_weight_gradient(geometry, x, dy, to);
     }
@@ -89,7 +94,8 @@ pub(super) fn input_gradient<E: Element>(
     let images = dy.len() / from;
     let tiles = Dispatch::new(geometry).backward.filter(|_| images > 0 && are_ordinary(weight));
     if let Some(tiles) = tiles {
-        let ranges = ranges(images.div_ceil(images_at_a_time(Some(&tiles))), tiles.outputs);
+        let tasks = images.div_ceil(images_at_a_time(Some(&tiles)));
+        let ranges = ranges(tasks, tiles.outputs, images * geometry.work());
         if let Some(parts) = ranges.map(|ranges| input_gradient_in_parts(level, &tiles, &ranges, weight, &dy))
         {
             if let Some(parts) = parts? {
@@ -106,11 +112,12 @@ pub(super) fn input_gradient<E: Element>(
     let tiles = tiles.map(|tiles| (tiles, Weights::new(level, &tiles, weight, 0)));
     let layer = Layer { level, geometry, weight, tiles };
     let together = together(images, layer.tiles.as_ref().map(|(tiles, _)| tiles));
+    let least = least_items(together * geometry.work());
     let pool = Pool::default();
     if to > from {
         let mut dx: Vec<E> = zeros(images * to);
         let groups = dx.par_chunks_mut(to * together).zip(dy.par_chunks(from * together));
-        groups.try_for_each(|(dx, dy)| {
+        groups.with_min_len(least).try_for_each(|(dx, dy)| {
             pool.with(|scratch: &mut Scratch<E::Real>| {
                 let Scratch { image, gradient, columns, tiles } = scratch;
                 let dy = E::reals(dy, gradient);
@@ -119,7 +126,7 @@ pub(super) fn input_gradient<E: Element>(
         })?;
         return Ok(dx);
     }
-    dy.par_chunks_mut(from * together).try_for_each(|slots| {
+    dy.par_chunks_mut(from * together).with_min_len(least).try_for_each(|slots| {
         pool.with(|scratch: &mut Scratch<E::Real>| {
             let Scratch { image, gradient, columns, tiles } = scratch;
             gradient.clear();

@@ -2,6 +2,8 @@
 
 use crate::compress::kernels::advise_huge_pages;
 use crate::nn::element::Element;
+use crate::nn::input::wrong;
+use crate::Result;
 use parking_lot::Mutex;
 
 /// A vector of zeros, in huge pages if it is large: a result is fresh memory, whose page faults took a fifth of the time.
@@ -9,6 +11,13 @@ pub(super) fn zeros<E: Element>(len: usize) -> Vec<E> {
     let mut values = vec![E::ZERO; len];
     advise_huge_pages(&mut values);
     values
+}
+
+/// The same; an error of `part` if there is not as much memory.
+pub(super) fn try_zeros<E: Element>(part: &str, len: Option<usize>) -> Result<Vec<E>> {
+    let fits = len.filter(|&len| Vec::<E>::new().try_reserve_exact(len).is_ok());
+    let len = fits.ok_or_else(|| wrong(part, "there is not enough memory for an output of this size"))?;
+    Ok(zeros(len))
 }
 
 /// Makes a buffer have at least `len` elements.

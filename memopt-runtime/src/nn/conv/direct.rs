@@ -3,6 +3,7 @@
 use super::columns::{fold, unfold};
 use super::geometry::Geometry;
 use crate::nn::element::{Element, Real};
+use crate::nn::parallel::least_items;
 use crate::nn::product::{multiply, Matrix, OUTPUT_GROUP};
 use crate::Result;
 use parking_lot::Mutex;
@@ -71,7 +72,9 @@ pub(super) fn add_weight_gradient<E: Element>(
     let (input_image, output_image) = (geometry.input_image(), geometry.output_image());
     let k = geometry.inputs * area;
     let to = Mutex::new(to);
-    geometry.weight_blocks().into_par_iter().try_for_each_init(Scratch::new, |scratch, block| {
+    let blocks = geometry.weight_blocks();
+    let least = least_items(x.len() / input_image * geometry.work() / blocks.len().max(1));
+    blocks.into_par_iter().with_min_len(least).try_for_each_init(Scratch::new, |scratch, block| {
         let Scratch { image, gradient, columns, block: sum } = scratch;
         let n = block.inputs.len() * area;
         // Where the block's part of an output channel's row is.

@@ -14,6 +14,8 @@
 //! channels; `winograd` with [`TILES_CHANNELS`] and [`TILES`], for the gradient of the weight [`WEIGHT_TILES`], and images
 //! that are not too wide for its buffers. For the gradient of the weight, the image and its gradient are ordinary.
 //!
+//! Kernels of 1x1 have [`pointwise`](super::pointwise), which chooses in the same way.
+//!
 //! Ordinary values are less than 2^48: others (NaN and infinity among them) would spoil neighbouring outputs in a tile.
 
 use super::geometry::Geometry;
@@ -21,6 +23,7 @@ use super::spikes::SpikeMasks;
 use super::winograd::{has_short_rows, Tiles};
 use crate::compress::kernels::{self, SimdLevel};
 use crate::nn::element::{Element, Real};
+use crate::nn::parallel::least_items;
 use crate::nn::product::OUTPUT_GROUP;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -48,6 +51,8 @@ pub(super) struct Dispatch {
     /// For the gradient of the weight.
     pub weight: Option<Tiles>,
     pub spikes: bool,
+    /// Kernels of 1x1 of one group: from spikes by [`pointwise`](super::pointwise).
+    pub pointwise: bool,
 }
 
 /// What is done with an image of spikes.
@@ -72,6 +77,7 @@ impl Dispatch {
                 .filter(|tiles| tiles.outputs >= TILES_CHANNELS && tiles.of_image() >= WEIGHT_TILES)
                 .filter(has_short_rows),
             spikes: geometry.is_plain_3x3() && geometry.inputs >= CHANNELS,
+            pointwise: geometry.is_pointwise() && geometry.groups == 1 && geometry.inputs >= CHANNELS,
         }
     }
 
@@ -95,7 +101,8 @@ impl Dispatch {
         x: &[E],
         purpose: Purpose,
     ) -> Vec<Option<SpikeMasks>> {
-        let images = x.par_chunks_exact(geometry.input_image());
+        let image = geometry.input_image();
+        let images = x.par_chunks_exact(image).with_min_len(least_items(image));
         if !self.spikes {
             return (0..images.len()).map(|_| None).collect();
         }
@@ -119,5 +126,5 @@ pub(super) fn are_ordinary<R: Real>(values: &[R]) -> bool {
 /// For each group of output channels, whether all its weights are ordinary.
 pub(super) fn ordinary_groups<R: Real>(geometry: &Geometry, weight: &[R]) -> Vec<bool> {
     let group = OUTPUT_GROUP * geometry.inputs * geometry.area();
-    weight.par_chunks(group).map(are_ordinary).collect()
+    weight.par_chunks(group).with_min_len(least_items(group)).map(are_ordinary).collect()
 }

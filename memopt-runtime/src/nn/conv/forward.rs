@@ -4,11 +4,13 @@ use super::buffers::Pool;
 use super::direct;
 use super::dispatch::{are_ordinary, ordinary_groups, Dispatch, Purpose};
 use super::geometry::Geometry;
+use super::pointwise;
 use super::spikes::{self, Blocks, SpikeMasks};
 use super::split::{place, ranges};
 use super::winograd::{self, Tiles, Weights};
 use crate::compress::kernels::{self, SimdLevel};
 use crate::nn::element::{Element, Real};
+use crate::nn::parallel::least_items;
 use crate::nn::product::OUTPUT_GROUP;
 use crate::Result;
 use rayon::prelude::*;
@@ -45,6 +47,9 @@ pub(super) fn forward<E: Element + kernels::Element>(
 ) -> Result<()> {
     let (from, to) = (geometry.input_image(), geometry.output_image());
     let dispatch = Dispatch::new(geometry);
+    if dispatch.pointwise {
+        return pointwise::forward(level, geometry, x, weight, bias, y);
+    }
     let ordinary = match dispatch.spikes || dispatch.forward.is_some() {
         true => ordinary_groups(geometry, weight),
         false => Vec::new(),
@@ -55,7 +60,8 @@ pub(super) fn forward<E: Element + kernels::Element>(
         let (x, y) = (&x[round.start * from..round.end * from], &mut y[round.start * to..round.end * to]);
         let spikes = dispatch.spikes_of(level, geometry, x, Purpose::Output);
         let most = images_at_a_time(dispatch.forward.as_ref());
-        let ranges = ranges(spikes.len().div_ceil(most), geometry.outputs);
+        let work = spikes.len() * geometry.work();
+        let ranges = ranges(spikes.len().div_ceil(most), geometry.outputs, work);
         if let (Some(ranges), true) = (ranges, dispatch.spikes) {
             layer.run_in_parts::<E>(&ranges, x, &spikes, y, &pool)?;
             continue;
@@ -65,6 +71,7 @@ pub(super) fn forward<E: Element + kernels::Element>(
         let groups = y.par_chunks_mut(to * together).zip(x.par_chunks(from * together));
         groups
             .zip(spikes.par_chunks(together))
+            .with_min_len(least_items(together * geometry.work()))
             .try_for_each(|((y, x), spikes)| pool.with(|scratch| layer.run::<E>(x, spikes, y, scratch)))?;
     }
     Ok(())

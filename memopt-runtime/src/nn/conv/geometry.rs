@@ -14,6 +14,10 @@ const WEIGHT_TASKS: usize = 8;
 /// Columns of one weight gradient product, about.
 const WEIGHT_COLUMNS: usize = 144;
 
+/// Elements of an image's output, and of one of its rows unfolded, at most: more would not fit anyway, and products of sizes
+/// below do not overflow.
+const LARGEST: usize = 1 << 40;
+
 /// Sizes of a convolution of one image `[C, H, W]`; nothing here depends on the number of images or time steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Geometry {
@@ -65,25 +69,44 @@ impl Geometry {
             return Err(format!("convolutions go over one or two dimensions, not {D}"));
         };
         let groups = config.groups;
-        if groups == 0 || out == 0 || inputs == 0 || !out.is_multiple_of(groups) {
+        if out == 0 || inputs == 0 {
+            return Err(format!("a weight of shape {weight:?} has no channels"));
+        }
+        if groups == 0 || !out.is_multiple_of(groups) {
             return Err(format!("{groups} groups do not divide a weight of shape {weight:?}"));
         }
         if channels != groups * inputs {
             return Err(format!("{} channels expected, {channels} given", groups * inputs));
         }
-        if [kernel, stride, dilation].concat().contains(&0) {
-            return Err("kernel, stride and dilation must be at least 1".to_owned());
+        for (name, sizes) in [("kernel", kernel), ("stride", stride), ("dilation", dilation)] {
+            if sizes.contains(&0) {
+                return Err(format!("{name} must be at least 1"));
+            }
         }
         let mut to = [0; 2];
         for axis in 0..2 {
-            let padded = from[axis] + 2 * padding[axis];
-            let reach = dilation[axis] * (kernel[axis] - 1) + 1;
+            let (kernel, dilation, padding) = (kernel[axis], dilation[axis], padding[axis]);
+            let padded = padding.checked_mul(2).and_then(|both| both.checked_add(from[axis]));
+            let padded = padded.ok_or_else(|| format!("a padding of {padding} is too large"))?;
+            let reach = dilation.checked_mul(kernel - 1).and_then(|reach| reach.checked_add(1));
+            let reach = reach
+                .ok_or_else(|| format!("a dilation of {dilation} is too large for a kernel of {kernel}"))?;
             if from[axis] == 0 || reach > padded {
-                return Err(format!("images of {size:?} are too small for a kernel that spans {reach}"));
+                let spans = format!("a kernel of {kernel} that spans {reach} (dilation {dilation})");
+                return Err(format!(
+                    "images of {size:?} with a padding of {padding} are too small for {spans}"
+                ));
             }
             to[axis] = (padded - reach) / stride[axis] + 1;
         }
         let outputs = out / groups;
+        let product = |sizes: &[usize]| sizes.iter().try_fold(1usize, |all, &size| all.checked_mul(size));
+        let image = product(&[out, to[0], to[1]]);
+        let unfolded = product(&[inputs, kernel[0], kernel[1], to[1]]);
+        if [image, unfolded].iter().any(|size| size.is_none_or(|size| size > LARGEST)) {
+            let padding = &padding[2 - D..];
+            return Err(format!("a padding of {padding:?} makes outputs of {:?}: too large", &to[2 - D..]));
+        }
         Ok(Geometry { groups, inputs, outputs, from, kernel, to, stride, padding, dilation })
     }
 
@@ -105,6 +128,11 @@ impl Geometry {
     /// Elements of an output image.
     pub fn output_image(&self) -> usize {
         self.groups * self.outputs * self.output_plane()
+    }
+
+    /// Multiplications of an image's product.
+    pub fn work(&self) -> usize {
+        self.output_image() * self.inputs * self.area()
     }
 
     /// Elements of the kernel over one channel.
@@ -174,7 +202,8 @@ impl Geometry {
         let (offset, stride, padding) = (kx * self.dilation[1], self.stride[1], self.padding[1]);
         let first = padding.saturating_sub(offset).div_ceil(stride).min(self.to[1]);
         let end = (self.from[1] + padding).saturating_sub(offset).div_ceil(stride).clamp(first, self.to[1]);
-        (first..end, (first * stride + offset).saturating_sub(padding))
+        // Where no output column sees the image, the first is not used.
+        (first..end, first.saturating_mul(stride).saturating_add(offset).saturating_sub(padding))
     }
 
     /// Distance of the input columns of two neighbouring output columns.

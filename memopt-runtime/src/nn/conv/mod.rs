@@ -2,7 +2,6 @@
 
 mod backward;
 mod buffers;
-mod cast;
 mod columns;
 mod config;
 mod direct;
@@ -10,7 +9,7 @@ mod dispatch;
 mod footprint;
 mod forward;
 mod geometry;
-mod lanes;
+mod pointwise;
 mod simd;
 mod spikes;
 mod split;
@@ -23,9 +22,10 @@ pub use config::{Conv1dConfig, Conv2dConfig, ConvConfig, Sizes};
 
 use super::element::{with_element, Element};
 use super::function::{function, gradient};
-use super::input::{contiguous, read, read_reals, reals, same_dtype, take, wrong, Input};
+use super::input::{contiguous, read, read_reals, reals, same_dtype, take, weight_fits, wrong, Input};
 use super::product::OUTPUT_GROUP;
 use super::reduce::{accumulate, add_bias_gradient, Planes};
+use super::{cast, lanes};
 use crate::autograd::Gradient;
 use crate::compress::kernels::{self, SimdLevel};
 use crate::module::{
@@ -53,6 +53,9 @@ use std::ops::Range;
 ///   (Winograd), 16 multiplications instead of 36; the gradient of the weight with 16 tiles or more and 32 channels or more
 ///   on both sides. Results are about as exact as with products in the same precision, but other bits. An image, its
 ///   gradient or 32 output channels with values of 2^48 or more, infinity or NaN: by products.
+///
+/// Kernels of 1x1 with stride 1, no padding and one group: images of zeros and ones, with 30% of ones at most and 16 channels or
+/// more, by their ones, for blocks of 32 output channels, and a last one of more than 16, whose weights are finite.
 ///
 /// Everything else: by products of the unfolded image, one image at a time, over bands of its rows that take a few hundred
 /// kilobytes to unfold. No way takes more than a few megabytes a thread and transformed weights (25/9 of the weights at most,
@@ -90,7 +93,7 @@ impl<const D: usize> Conv<D> {
     /// `+-1 / sqrt(fan_in)`).
     ///
     /// # Errors
-    /// If the groups do not divide the channels, or the variables cannot be had.
+    /// If there are no channels or no kernel, the groups do not divide the channels, or the variables cannot be had.
     pub fn new(
         in_channels: usize,
         out_channels: usize,
@@ -105,6 +108,7 @@ impl<const D: usize> Conv<D> {
         }
         let mut shape = vec![out_channels, in_channels / groups];
         shape.extend(kernel.sizes());
+        weight_fits(&vb.prefix(), &shape)?;
         let fan_in: usize = shape.iter().skip(1).product();
         let weight = vb.get_with_hints(shape, "weight", config.init)?;
         let bound = 1. / (fan_in as f64).sqrt();
@@ -226,7 +230,9 @@ impl<const D: usize> Conv<D> {
         let weight = contiguous(&part, &weight)?;
         let bias = self.bias.as_ref().map(|bias| context.weight("bias", bias).into_parts());
 
-        let mut y = buffers::zeros(planes.len());
+        let sizes = [planes.steps, planes.images, planes.channels, planes.size];
+        let len = sizes.iter().try_fold(1usize, |len, &size| len.checked_mul(size));
+        let mut y = buffers::try_zeros(&part, len)?;
         let bias_values = bias.as_ref().map(|(bias, ..)| reals::<E>(&part, bias)).transpose()?;
         read_reals::<E, _>(&part, &weight, |weight| {
             read::<E, _>(&part, &x.values, |x| {

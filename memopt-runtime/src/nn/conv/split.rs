@@ -1,20 +1,22 @@
 //! Few images: threads share the output channels out, as a plan that recomputes some of them does.
 
 use super::lanes::LANES;
+use crate::nn::parallel::least_items;
 use std::ops::Range;
 
 /// Output channels of one task at most: the weights of one product.
 const OUTPUTS: usize = 128;
 
-/// Ranges of output channels for the threads, if there are fewer tasks than would occupy them and more than one range.
-pub(super) fn ranges(tasks: usize, outputs: usize) -> Option<Vec<Range<usize>>> {
-    ranges_for(rayon::current_num_threads(), tasks, outputs)
+/// Ranges of output channels for the threads, if there are fewer tasks than would occupy them, more than one range, and enough
+/// work: so many multiplications in all.
+pub(super) fn ranges(tasks: usize, outputs: usize, work: usize) -> Option<Vec<Range<usize>>> {
+    ranges_for(rayon::current_num_threads(), tasks, outputs, work)
 }
 
 /// The same for so many threads.
-pub(super) fn ranges_for(threads: usize, tasks: usize, outputs: usize) -> Option<Vec<Range<usize>>> {
+pub(super) fn ranges_for(threads: usize, tasks: usize, outputs: usize, work: usize) -> Option<Vec<Range<usize>>> {
     let wanted = 2 * threads;
-    if tasks >= wanted || outputs <= LANES {
+    if tasks >= wanted || outputs <= LANES || least_items(work / 2) > 1 {
         return None;
     }
     let step = outputs.div_ceil(wanted).next_multiple_of(LANES).min(OUTPUTS);

@@ -6,6 +6,7 @@ use crate::compress::kernels::SimdLevel;
 use crate::nn::conv::geometry::Geometry;
 use crate::nn::conv::lanes::{from_lanes, to_lanes, Span};
 use crate::nn::element::Real;
+use crate::nn::parallel::least_items;
 use rayon::prelude::*;
 
 /// A layer's weight, `[outputs / LANES, inputs, 9, LANES]`; lanes without an output channel are zero.
@@ -16,7 +17,9 @@ impl<R: Real> Blocks<R> {
     pub fn new(level: SimdLevel, geometry: &Geometry, weight: &[R]) -> Self {
         let len = geometry.inputs * AREA;
         let mut blocks = vec![R::ZERO; geometry.outputs.div_ceil(LANES) * len * LANES];
-        blocks.par_chunks_mut(len * LANES).zip(weight.par_chunks(len * LANES)).for_each(|(to, weight)| {
+        let all = blocks.par_chunks_mut(len * LANES).zip(weight.par_chunks(len * LANES));
+        // An element takes as long as some multiplications.
+        all.with_min_len(least_items(8 * len * LANES)).for_each(|(to, weight)| {
             let span = Span { lanes: weight.len() / len, plane: len, start: 0, len };
             to_lanes(level, weight, span, to);
         });

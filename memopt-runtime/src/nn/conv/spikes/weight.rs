@@ -7,6 +7,7 @@ use crate::nn::conv::buffers::Pool;
 use crate::nn::conv::geometry::Geometry;
 use crate::nn::conv::lanes::{from_lanes, to_lanes, Span};
 use crate::nn::element::{Element, Real};
+use crate::nn::parallel::least_items;
 use rayon::prelude::*;
 
 /// Buffers of a thread.
@@ -42,11 +43,15 @@ pub(in crate::nn::conv) fn add_weight_gradient<E: Element>(
     let channels = inputs.div_ceil(parts);
     let len = inputs * AREA;
     let pool = Pool::default();
-    to.par_chunks_mut(len * LANES).enumerate().for_each_init(Vec::new, |sums, (block, to)| {
+    // About a tenth of a dense product.
+    let work = images.len() * geometry.output_plane() * AREA * LANES / 10;
+    let all = to.par_chunks_mut(len * LANES).enumerate().with_min_len(least_items(inputs * work));
+    all.for_each_init(Vec::new, |sums, (block, to)| {
         let span = Span { lanes: to.len() / len, plane: len, start: 0, len };
         sums.resize(len * LANES, zero);
         to_lanes(level, to, span, sums);
-        sums.par_chunks_mut(channels * AREA * LANES).enumerate().for_each(|(part, sums)| {
+        let parts = sums.par_chunks_mut(channels * AREA * LANES).enumerate();
+        parts.with_min_len(least_items(channels * work)).for_each(|(part, sums)| {
             pool.with(|scratch: &mut Scratch<E::Real>| {
                 let channel = part * channels;
                 add_block(level, geometry, images, dy, (block, span.lanes, channel), sums, scratch);

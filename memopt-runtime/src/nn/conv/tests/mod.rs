@@ -3,6 +3,7 @@
 mod bits;
 mod exactness;
 mod masks;
+mod pointwise;
 mod products;
 mod unusual;
 mod weight_tiles;

@@ -5,6 +5,7 @@ use crate::compress::kernels::SimdLevel;
 use crate::nn::conv::buffers::zeros;
 use crate::nn::conv::simd::for_each_level;
 use crate::nn::element::Real;
+use crate::nn::parallel::least_items;
 use crate::nn::product::Matrix;
 use rayon::prelude::*;
 
@@ -38,7 +39,8 @@ impl<R: Real> Weights<R> {
             false => (AREA, tiles.inputs * AREA),
             true => (weight.len() / tiles.inputs, AREA),
         };
-        tasks.into_par_iter().enumerate().for_each(|(task, mut to)| {
+        let least = least_items(ROWS * row * PRODUCTS);
+        tasks.into_par_iter().enumerate().with_min_len(least).for_each(|(task, mut to)| {
             let mut taps = [[R::ZERO; LANES]; ROWS * AREA];
             for column in (0..tiles.outputs).step_by(LANES) {
                 let lanes = LANES.min(tiles.outputs - column);

@@ -1,29 +1,36 @@
 //! The linear layer.
 
+mod dense;
+mod event;
+#[cfg(test)]
+mod tests;
+
 use super::conv::DEFAULT_INIT;
 use super::element::{with_element, Element};
 use super::function::{function, gradient};
-use super::input::{contiguous, read, read_reals, reals, same_dtype, take, wrong, Input};
-use super::product::{multiply, Matrix, OUTPUT_GROUP};
-use super::reduce::{accumulate, add_bias_gradient, Planes};
+use super::input::{contiguous, read, read_reals, reals, same_dtype, take, weight_fits, wrong, Input};
+use super::product::OUTPUT_GROUP;
+use super::reduce::{accumulate, add_bias_gradient};
 use crate::autograd::Gradient;
 use crate::module::{
     rows, ChannelLayer, Checkpointable, Context, Footprint, Incoming, Part, Signal, WeightGradient, Work,
 };
+use crate::compress::kernels::{self, SimdLevel};
 use crate::parameters::{Parameters, Visitor};
 use crate::Result;
 use candle_core::{CpuStorage, Shape, Tensor};
 use candle_nn::{Init, VarBuilder};
-use rayon::prelude::*;
+use dense::Sizes;
 use std::ops::Range;
-
-/// Rows of the input, or of the weight's gradient, that one product takes.
-const ROWS: usize = 64;
 
 /// `y = x weight^T + bias`, over the last dimension
 ///
 /// `[T, N, ..., in]` -> `[T, N, ..., out]`; `weight` is `[out, in]`. As PyTorch's `Linear`. Products are made for one
 /// time step at a time; the function keeps the input (shared) and nothing else.
+///
+/// Rows of zeros and ones with 25% of ones at most are computed by their ones, with additions only, and so is the gradient of the
+/// weight of a time step with 30% at most; from 32 input features on, for blocks of 32 output features, and a last one of more
+/// than 16, whose weights are finite. The rest is products.
 #[derive(Debug, Clone)]
 pub struct Linear {
     weight: Tensor,
@@ -64,13 +71,14 @@ impl Linear {
     /// A layer with the variables `weight` and, unless the configuration says no, `bias` (uniform in `+-1 / sqrt(in)`).
     ///
     /// # Errors
-    /// If the variables cannot be had.
+    /// If there are no features on one side, or the variables cannot be had.
     pub fn new(
         in_features: usize,
         out_features: usize,
         config: LinearConfig,
         vb: VarBuilder<'_>,
     ) -> Result<Self> {
+        weight_fits(&vb.prefix(), &[out_features, in_features])?;
         let weight = vb.get_with_hints((out_features, in_features), "weight", config.init)?;
         let bound = 1. / (in_features as f64).sqrt();
         let bias = match config.bias {
@@ -104,7 +112,10 @@ impl Linear {
             );
             return Err(wrong(part, what));
         };
-        if width != inputs || inputs == 0 || out == 0 {
+        if inputs == 0 || out == 0 {
+            return Err(wrong(part, format!("a weight of shape {:?} has no features", self.weight.dims())));
+        }
+        if width != inputs {
             return Err(wrong(part, format!("{inputs} features expected, {width} given")));
         }
         if self.bias.as_ref().is_some_and(|bias| bias.dims() != [out] || bias.dtype() != x.dtype()) {
@@ -167,16 +178,23 @@ impl Checkpointable for Linear {
 }
 
 impl Linear {
-    fn run<E: Element>(&self, x: Input, context: &Context, sizes: Sizes) -> Result<Signal> {
+    fn run<E: Element + kernels::Element>(
+        &self,
+        x: Input,
+        context: &Context,
+        sizes: Sizes,
+    ) -> Result<Signal> {
         let part = context.path().to_owned();
         let (weight, weight_edge, weight_gradient) = context.weight("weight", &self.weight).into_parts();
         let weight = contiguous(&part, &weight)?;
         let bias = self.bias.as_ref().map(|bias| context.weight("bias", bias).into_parts());
 
-        let mut y = vec![E::ZERO; sizes.steps * sizes.rows * sizes.outputs];
+        let mut y = vec![<E as Element>::ZERO; sizes.steps * sizes.rows * sizes.outputs];
         let bias_values = bias.as_ref().map(|(bias, ..)| reals::<E>(&part, bias)).transpose()?;
         read_reals::<E, _>(&part, &weight, |weight| {
-            read::<E, _>(&part, &x.values, |x| sizes.forward(x, weight, bias_values.as_deref(), &mut y))
+            read::<E, _>(&part, &x.values, |x| {
+                event::forward(SimdLevel::detected(), sizes, x, weight, bias_values.as_deref(), &mut y)
+            })
         })?;
 
         let (wants_input, input_shape) = (x.edge.is_tracked(), x.values.shape().clone());
@@ -207,7 +225,7 @@ struct Back {
 
 impl Back {
     /// The gradients of the input, the weight and, if there is one, the bias.
-    fn run<E: Element>(
+    fn run<E: Element + kernels::Element>(
         &self,
         x: Option<&Tensor>,
         wants_input: bool,
@@ -224,7 +242,9 @@ impl Back {
         }
         if let Some(x) = x {
             answers[1] = accumulate::<E>(&self.weight_gradient, |to| {
-                read::<E, _>(part, x, |x| sizes.add_weight_gradient(x, &dy, to))
+                read::<E, _>(part, x, |x| {
+                    event::add_weight_gradient(SimdLevel::detected(), *sizes, x, &dy, to)
+                })
             })?;
         }
         if wants_input {
@@ -276,97 +296,5 @@ impl ChannelLayer for Linear {
             back.run(read, wants_input, x.shape().clone(), take::<E>(&back.part, dy)?)
         })?;
         Ok(answers.into_iter().next().flatten())
-    }
-}
-
-/// Sizes of the products; `rows` of each time step.
-#[derive(Debug, Clone, Copy)]
-struct Sizes {
-    steps: usize,
-    rows: usize,
-    inputs: usize,
-    outputs: usize,
-}
-
-impl Sizes {
-    /// The output as planes of one element.
-    fn planes(&self) -> Planes {
-        Planes { steps: self.steps, images: self.rows, channels: self.outputs, size: 1 }
-    }
-
-    /// Runs `f` on every block of rows of every time step: rows of `from` and of `to`, whose widths are given.
-    fn blocks<E: Element>(
-        &self,
-        (from, from_width): (&[E], usize),
-        (to, to_width): (&mut [E], usize),
-        f: impl Fn(usize, &[E::Real], &mut [E::Real]) -> Result<()> + Sync,
-    ) -> Result<()> {
-        if to.is_empty() {
-            return Ok(());
-        }
-        let steps = to.par_chunks_mut(self.rows * to_width).zip(from.par_chunks(self.rows * from_width));
-        steps.try_for_each(|(to, from)| {
-            to.par_chunks_mut(ROWS * to_width).zip(from.par_chunks(ROWS * from_width)).try_for_each_init(
-                || (Vec::new(), Vec::new()),
-                |(read, written), (to, from)| {
-                    let from = E::reals(from, read);
-                    E::fill(to, written, |to| f(from.len() / from_width, from, to))
-                },
-            )
-        })
-    }
-
-    fn forward<E: Element>(
-        &self,
-        x: &[E],
-        weight: &[E::Real],
-        bias: Option<&[E::Real]>,
-        y: &mut [E],
-    ) -> Result<()> {
-        let (inputs, outputs) = (self.inputs, self.outputs);
-        self.blocks((x, inputs), (y, outputs), |rows, x, y| {
-            let x = Matrix { values: x, row: inputs, column: 1 };
-            for first in (0..outputs).step_by(OUTPUT_GROUP) {
-                let columns = OUTPUT_GROUP.min(outputs - first);
-                let weight = Matrix { values: &weight[first * inputs..], row: 1, column: inputs };
-                multiply((rows, columns, inputs), (&mut y[first..], outputs), false, x, weight)?;
-            }
-            if let Some(bias) = bias {
-                y.chunks_exact_mut(outputs)
-                    .for_each(|y| y.iter_mut().zip(bias).for_each(|(y, bias)| *y += *bias));
-            }
-            Ok(())
-        })
-    }
-
-    fn input_gradient<E: Element>(&self, weight: &[E::Real], dy: &[E]) -> Result<Vec<E>> {
-        let (inputs, outputs) = (self.inputs, self.outputs);
-        let mut dx = vec![E::ZERO; self.steps * self.rows * inputs];
-        let weight = Matrix { values: weight, row: inputs, column: 1 };
-        self.blocks((dy, outputs), (&mut dx, inputs), |rows, dy, dx| {
-            let dy = Matrix { values: dy, row: outputs, column: 1 };
-            multiply((rows, inputs, outputs), (dx, inputs), false, dy, weight)
-        })?;
-        Ok(dx)
-    }
-
-    /// Adds the gradient of the weight to `to`, one time step after the other, the last first.
-    fn add_weight_gradient<E: Element>(&self, x: &[E], dy: &[E], to: &mut [E::Real]) -> Result<()> {
-        let (rows, inputs, outputs) = (self.rows, self.inputs, self.outputs);
-        if rows == 0 {
-            return Ok(());
-        }
-        to.par_chunks_mut(ROWS * inputs).enumerate().try_for_each_init(
-            || (Vec::new(), Vec::new()),
-            |(x_scratch, dy_scratch), (block, to)| {
-                for (x, dy) in x.chunks_exact(rows * inputs).zip(dy.chunks_exact(rows * outputs)).rev() {
-                    let (x, dy) = (E::reals(x, x_scratch), E::reals(dy, dy_scratch));
-                    let dy = Matrix { values: &dy[block * ROWS..], row: 1, column: outputs };
-                    let x = Matrix { values: x, row: inputs, column: 1 };
-                    multiply((to.len() / inputs, inputs, rows), (&mut *to, inputs), true, dy, x)?;
-                }
-                Ok(())
-            },
-        )
     }
 }

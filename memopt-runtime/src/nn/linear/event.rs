@@ -1,0 +1,137 @@
+//! Rows of spikes, event by event; all others by dense products.
+//!
+//! The choice is a function of a row's values and the weights of one group of output channels for the output, and of a time
+//! step's values for the gradient of the weight: the same under every plan. A product of a time step's rows takes all of them
+//! where one is dense, so that its bits do not depend on which others are.
+
+use super::dense::Sizes;
+use crate::compress::kernels::{self, SimdLevel};
+use crate::nn::element::Element;
+use crate::nn::lanes::LANES;
+use crate::nn::parallel::least_items;
+use crate::nn::spikes::{self, add_products, wide_blocks, SpikeRows, WeightTable};
+use crate::Result;
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// A row is computed event by event if there are at most this many ones among 100 features.
+const OUTPUT_PERCENT: usize = 25;
+/// The same of the rows of a time step, for the gradient of the weight.
+const WEIGHT_PERCENT: usize = 30;
+/// Input features from which looking for spikes pays.
+const INPUTS: usize = 32;
+/// Rows of one task, at most and at least.
+const ROWS: [usize; 2] = [64, 8];
+
+/// The rows of spikes among some rows.
+struct Found {
+    /// Which they are, in ascending order.
+    which: Vec<usize>,
+    spikes: SpikeRows,
+}
+
+/// `y = x weight^T + bias`
+pub(super) fn forward<E: Element + kernels::Element>(
+    level: SimdLevel,
+    sizes: Sizes,
+    x: &[E],
+    weight: &[E::Real],
+    bias: Option<&[E::Real]>,
+    y: &mut [E],
+) -> Result<()> {
+    let Sizes { steps, rows, inputs, outputs } = sizes;
+    if inputs < INPUTS || wide_blocks(outputs) == 0 {
+        return sizes.forward(x, weight, bias, y, |_, _| true);
+    }
+    let task = (steps * rows / (2 * rayon::current_num_threads())).clamp(ROWS[1], ROWS[0]);
+    let most = inputs * OUTPUT_PERCENT / 100;
+    let found = x.par_chunks(task * inputs).with_min_len(least_items(task * inputs)).map(|x| {
+        let mut found = Found { which: Vec::new(), spikes: SpikeRows::new(inputs) };
+        for (row, x) in x.chunks_exact(inputs).enumerate() {
+            if found.spikes.push(level, x, most) {
+                found.which.push(row);
+            }
+        }
+        found
+    });
+    let found: Vec<Found> = found.collect();
+    if found.iter().all(|found| found.which.is_empty()) {
+        return sizes.forward(x, weight, bias, y, |_, _| true);
+    }
+    let table = WeightTable::new(level, weight, inputs);
+    let mut dense = vec![true; steps * rows];
+    for (dense, found) in dense.chunks_mut(task).zip(&found) {
+        found.which.iter().for_each(|&row| dense[row] = false);
+    }
+    let wanted = |rows: Range<usize>, group| table.block(group).is_none() || dense[rows].contains(&true);
+    sizes.forward(x, weight, bias, y, wanted)?;
+    let tasks = y.par_chunks_mut(task * outputs).zip(&found);
+    // About a tenth of a dense product.
+    let least = least_items(task * inputs * outputs / 10);
+    tasks.with_min_len(least).for_each_init(Vec::new, |sums, (y, found)| {
+        let words = found.spikes.words(0..found.which.len());
+        for first in (0..outputs).step_by(LANES) {
+            let (lanes, Some(table)) = (LANES.min(outputs - first), table.block(first / LANES)) else {
+                continue;
+            };
+            sums.clear();
+            sums.resize(found.which.len() * LANES, E::Real::ZERO);
+            add_products(level, (words, found.spikes.per_row()), table, sums);
+            for (sums, row) in sums.as_chunks::<LANES>().0.iter().zip(&found.which) {
+                let y = &mut y[row * outputs + first..][..lanes];
+                match bias {
+                    Some(bias) => {
+                        let sums = sums.iter().zip(&bias[first..]).map(|(sum, bias)| *sum + *bias);
+                        y.iter_mut().zip(sums).for_each(|(y, sum)| *y = E::store(sum));
+                    }
+                    None => y.iter_mut().zip(sums).for_each(|(y, sum)| *y = E::store(*sum)),
+                }
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Adds the gradient of the weight to `to`, one time step after the other, the last first.
+pub(super) fn add_weight_gradient<E: Element + kernels::Element>(
+    level: SimdLevel,
+    sizes: Sizes,
+    x: &[E],
+    dy: &[E],
+    to: &mut [E::Real],
+) -> Result<()> {
+    let Sizes { rows, inputs, outputs, .. } = sizes;
+    // Blocks of few output channels are left to products.
+    let wide = (wide_blocks(outputs) * LANES).min(outputs);
+    if rows == 0 || inputs < INPUTS || wide == 0 {
+        return sizes.add_weight_gradient(x, dy, 0, to);
+    }
+    let most = rows * inputs * WEIGHT_PERCENT / 100;
+    let steps = x.par_chunks_exact(rows * inputs).with_min_len(least_items(rows * inputs));
+    let steps: Vec<Option<SpikeRows>> =
+        steps.map(|x| SpikeRows::of_floats(level, x, inputs, most).map(|rows| rows.transposed())).collect();
+    let mut end = steps.len();
+    for run in steps.chunk_by(|a, b| a.is_some() == b.is_some()).rev() {
+        let start = end - run.len();
+        let dy = &dy[start * rows * outputs..end * rows * outputs];
+        let x = &x[start * rows * inputs..end * rows * inputs];
+        let spikes: Vec<&SpikeRows> = run.iter().flatten().collect();
+        if spikes.is_empty() {
+            sizes.add_weight_gradient(x, dy, 0, to)?;
+        } else {
+            let lanes = |step: usize, block: usize, table: &mut Vec<E::Real>| {
+                table.clear();
+                table.resize(rows * LANES, E::Real::ZERO);
+                let dy = dy[step * rows * outputs..][..rows * outputs].chunks_exact(outputs);
+                for (to, dy) in table.as_chunks_mut::<LANES>().0.iter_mut().zip(dy) {
+                    to.iter_mut().zip(&dy[block * LANES..]).for_each(|(to, dy)| *to = dy.load());
+                }
+            };
+            let (to, narrow) = to.split_at_mut(wide * inputs);
+            spikes::add_weight_gradient(level, &spikes, lanes, to);
+            sizes.add_weight_gradient(x, dy, wide, narrow)?;
+        }
+        end = start;
+    }
+    Ok(())
+}
