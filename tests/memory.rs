@@ -38,7 +38,7 @@ fn retained_by<T>(f: impl FnOnce() -> T) -> (isize, T) {
     (live().unwrap() as isize - before, value)
 }
 
-fn main_checks() -> [(&'static str, fn()); 10] {
+fn main_checks() -> [(&'static str, fn()); 11] {
     [
         ("one_gradient_is_alive_at_an_interior_edge", one_gradient_is_alive_at_an_interior_edge),
         ("activations_die_after_their_last_user", activations_die_after_their_last_user),
@@ -56,6 +56,7 @@ fn main_checks() -> [(&'static str, fn()); 10] {
         ("the_detached_twin_builds_no_graph", the_detached_twin_builds_no_graph),
         ("packing_allocates_what_it_keeps", packing_allocates_what_it_keeps),
         ("a_plain_graph_is_a_lower_bound", a_plain_graph_is_a_lower_bound),
+        ("a_recompute_does_not_unpack_its_spikes", a_recompute_does_not_unpack_its_spikes),
     ]
 }
 
@@ -277,6 +278,34 @@ fn planned_forward_without_backward_in_a_loop_is_flat() {
         let grown = bytes[2..].windows(2).filter(|w| w[0] != w[1]).count();
         assert!(grown <= 1, "{bytes:?}, under\n{plan}");
         assert_eq!(held().total, 0);
+    }
+}
+
+/// A block whose input is much larger than its output, of few and of many spikes.
+fn a_recompute_does_not_unpack_its_spikes() {
+    let (channels, outputs) = (128, 16);
+    let shape = [8, 4, channels, 32, 32];
+    let input = shape.iter().product::<usize>() * 4;
+    let output = input / channels * outputs;
+    let backward = |plan: &str, rate: f64| {
+        let x = Values::new(1).spikes(&shape, rate, DType::F32).unwrap();
+        let vb = seeded(&VarMap::new(), 0, DType::F32, CPU);
+        let block = VggBlock::new(channels, outputs, false, 1., vb).unwrap();
+        let net = Planned::new(vec![block], plan.parse().unwrap(), Session::new(0)).unwrap();
+        let y = net.run(&x, true).unwrap().into_dense("spikes").unwrap();
+        let loss = y.sum_all().unwrap();
+        drop((x, y));
+        // Buffers are by thread.
+        let two = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        two.install(|| peak_of(|| loss.backward().unwrap()).0)
+    };
+    for (rate, buffers) in [(0.1, 3 << 20), (0.5, 7 << 20)] {
+        for plan in ["0: gc bit", "0: ccgc:2 bit"] {
+            let peak = backward(plan, rate);
+            println!("{plan} {rate} {peak} {input} {output}");
+            assert!(peak < 2 * output + buffers, "{plan}, {rate}: {peak}");
+        }
+        assert!(backward("0: gc byte", rate) > input, "what is kept in another way is unpacked");
     }
 }
 

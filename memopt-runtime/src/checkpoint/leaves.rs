@@ -121,8 +121,8 @@ pub(super) fn add_norm_gradients(norm: &dyn WindowNorm, sums: &NormSums, context
 }
 
 /// Runs layers one after the other.
-pub(super) fn run_leaves(leaves: &[Leaf], x: Tensor, context: &mut Context) -> Result<Tensor> {
-    let y = leaves.iter().try_fold(Signal::Dense(x), |x, leaf| leaf.run(x, context))?;
+pub(super) fn run_leaves(leaves: &[Leaf], x: impl Into<Signal>, context: &mut Context) -> Result<Tensor> {
+    let y = leaves.iter().try_fold(x.into(), |x, leaf| leaf.run(x, context))?;
     let last = leaves.last().map(|leaf| leaf.path_in(context)).unwrap_or_default();
     y.into_dense(&last)
 }

@@ -244,12 +244,13 @@ impl ChannelLayer for Linear {
 
     fn back(
         &self,
-        x: &Tensor,
+        x: Signal,
         dy: CpuStorage,
         wants_input: bool,
         context: &Context,
     ) -> Result<Option<Gradient>> {
         let part = context.path().to_owned();
+        let x = &x.into_dense(&part)?;
         let sizes = self.sizes(&part, x)?;
         let (weight, _, weight_gradient) = context.weight("weight", &self.weight).into_parts();
         let weight = contiguous(&part, &weight)?;

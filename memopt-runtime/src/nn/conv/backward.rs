@@ -5,6 +5,7 @@ use super::direct;
 use super::dispatch::{are_ordinary, Dispatch, Purpose};
 use super::forward::{images_at_a_time, together};
 use super::geometry::Geometry;
+use super::images::Images;
 use super::spikes::{self, SpikeMasks};
 use super::split::{place, ranges};
 use super::winograd::{self, Tiles, Weights};
@@ -18,17 +19,17 @@ use std::ops::Range;
 pub(super) fn add_weight_gradient<E: Element + kernels::Element>(
     level: SimdLevel,
     geometry: &Geometry,
-    x: &[E],
+    x: Images<'_, E>,
     dy: &[E],
     to: &mut [E::Real],
 ) -> Result<()> {
     let dispatch = Dispatch::new(geometry);
     if !dispatch.spikes {
-        return direct::add_weight_gradient(geometry, x, dy, to);
+        return add_dense(level, geometry, x, dy, to);
     }
-    let (input, output) = (geometry.input_image(), geometry.output_image());
-    for round in dispatch.rounds(geometry, x.len() / input).rev() {
-        let x = &x[round.start * input..round.end * input];
+    let output = geometry.output_image();
+    for round in dispatch.rounds(geometry, x.count()).rev() {
+        let x = x.range(round.clone());
         let dy = &dy[round.start * output..round.end * output];
         let images = dispatch.spikes_of(level, geometry, x, Purpose::WeightGradient);
         let mut end = images.len();
@@ -38,10 +39,27 @@ pub(super) fn add_weight_gradient<E: Element + kernels::Element>(
             let spikes: Vec<&SpikeMasks> = run.iter().flatten().collect();
             match spikes.is_empty() {
                 false => spikes::add_weight_gradient(level, geometry, &spikes, dy, to),
-                true => direct::add_weight_gradient(geometry, &x[start * input..end * input], dy, to)?,
+                true => add_dense(level, geometry, x.range(start..end), dy, to)?,
             }
             end = start;
         }
+    }
+    Ok(())
+}
+
+/// The same by products, of as many images at a time as are unpacked.
+fn add_dense<E: Element + kernels::Element>(
+    level: SimdLevel,
+    geometry: &Geometry,
+    x: Images<'_, E>,
+    dy: &[E],
+    to: &mut [E::Real],
+) -> Result<()> {
+    let (output, mut unpacked) = (geometry.output_image(), Vec::new());
+    for piece in x.pieces().rev() {
+        let dy = &dy[piece.start * output..piece.end * output];
+        let x = x.range(piece);
+        direct::add_weight_gradient(geometry, x.floats(level, |_| true, &mut unpacked), dy, to)?;
     }
     Ok(())
 }
