@@ -38,7 +38,7 @@ fn retained_by<T>(f: impl FnOnce() -> T) -> (isize, T) {
     (live().unwrap() as isize - before, value)
 }
 
-fn main_checks() -> [(&'static str, fn()); 11] {
+fn main_checks() -> [(&'static str, fn()); 12] {
     [
         ("one_gradient_is_alive_at_an_interior_edge", one_gradient_is_alive_at_an_interior_edge),
         ("activations_die_after_their_last_user", activations_die_after_their_last_user),
@@ -57,6 +57,7 @@ fn main_checks() -> [(&'static str, fn()); 11] {
         ("packing_allocates_what_it_keeps", packing_allocates_what_it_keeps),
         ("a_plain_graph_is_a_lower_bound", a_plain_graph_is_a_lower_bound),
         ("a_recompute_does_not_unpack_its_spikes", a_recompute_does_not_unpack_its_spikes),
+        ("a_pool_is_not_run_again_for_its_gradient", a_pool_is_not_run_again_for_its_gradient),
     ]
 }
 
@@ -302,11 +303,26 @@ fn a_recompute_does_not_unpack_its_spikes() {
     for (rate, buffers) in [(0.1, 3 << 20), (0.5, 7 << 20)] {
         for plan in ["0: gc bit", "0: ccgc:2 bit"] {
             let peak = backward(plan, rate);
-            println!("{plan} {rate} {peak} {input} {output}");
             assert!(peak < 2 * output + buffers, "{plan}, {rate}: {peak}");
         }
         assert!(backward("0: gc byte", rate) > input, "what is kept in another way is unpacked");
     }
+}
+
+/// The way back through a pool takes no values of what went into it.
+fn a_pool_is_not_run_again_for_its_gradient() {
+    let shape = [8, 4, 128, 32, 32];
+    let input = shape.iter().product::<usize>() * 4;
+    let x = Var::from_tensor(&Values::new(1).spikes(&shape, 0.1, DType::F32).unwrap()).unwrap();
+    let vb = seeded(&VarMap::new(), 0, DType::F32, CPU);
+    let block = VggBlock::new(128, 16, true, 1., vb).unwrap();
+    let net = Planned::new(vec![block], "0: gc bit".parse().unwrap(), Session::new(0)).unwrap();
+    let loss = net.run(&x, true).unwrap().into_dense("spikes").unwrap().sum_all().unwrap();
+    let two = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+    let (peak, gradients) = two.install(|| peak_of(|| loss.backward().unwrap()));
+    // The gradient itself, and a quarter of it at the pool's output.
+    assert!(peak < input + input / 4 + (2 << 20), "{peak} of {input}");
+    assert_eq!(gradients.get(&x).unwrap().elem_count() * 4, input);
 }
 
 fn the_detached_twin_builds_no_graph() {

@@ -11,6 +11,7 @@ mod fixtures;
 mod foreign;
 mod gradients;
 mod initial;
+mod linear_maps;
 mod packed;
 mod parity;
 mod running;

@@ -1,6 +1,6 @@
 //! Nested chains as one chain of layers.
 
-use crate::module::{ChannelLayer, Context, NormSums, Signal, Step, WindowNeuron, WindowNorm};
+use crate::module::{ChannelLayer, Context, LinearMap, NormSums, Signal, Step, WindowNeuron, WindowNorm};
 use crate::path::joined;
 use crate::Result;
 use candle_core::Tensor;
@@ -59,6 +59,14 @@ impl Leaf {
     /// Whether it can be run in time chunks.
     pub(super) fn is_time_chunkable(&self) -> bool {
         self.step.is_time_chunkable()
+    }
+
+    /// Itself, if going back through it takes no values of its input.
+    pub(super) fn linear_map(&self) -> Option<&dyn LinearMap> {
+        match &self.step {
+            Step::Part { part, .. } => part.linear_map(),
+            Step::Join { .. } => None,
+        }
     }
 
     /// Its pieces, if it is a layer of neurons without weights.

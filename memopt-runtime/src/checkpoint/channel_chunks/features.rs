@@ -1,10 +1,11 @@
-//! What goes into the layer with weights, as a recompute has it.
+//! What goes into the layer with weights, as a recompute has it, and the way back from there.
 
 use super::sliced::lost;
+use crate::autograd::Gradient;
 use crate::checkpoint::leaves::{run_leaves, Leaf};
 use crate::checkpoint::replay::{in_recompute, KeptInput};
 use crate::checkpoint::window::{cut, WindowBuffer};
-use crate::module::{Context, Signal, States};
+use crate::module::{Context, LinearMap, Signal, States};
 use crate::Result;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -46,4 +47,23 @@ pub(super) fn features(
         }
     }
     Ok(whole.ok_or_else(lost)?.into_tensor().into())
+}
+
+/// The gradient of an input of these dimensions from that of the features, if the layers `before` are such as need no
+/// values for it; else the gradient as it came.
+pub(super) fn without_values(
+    before: &[Leaf],
+    input: &[usize],
+    gradient: Gradient,
+) -> Result<Result<Gradient, Gradient>> {
+    let maps: Option<Vec<&dyn LinearMap>> = before.iter().map(Leaf::linear_map).collect();
+    let Some(maps) = maps else { return Ok(Err(gradient)) };
+    let mut inputs = Vec::with_capacity(maps.len());
+    let mut dims = input.to_vec();
+    for map in &maps {
+        let output = map.output_dims(&dims)?;
+        inputs.push(std::mem::replace(&mut dims, output));
+    }
+    let back = |gradient, (map, input): (&&dyn LinearMap, &Vec<usize>)| map.transposed(gradient, input);
+    maps.iter().zip(&inputs).rev().try_fold(gradient, back).map(Ok)
 }

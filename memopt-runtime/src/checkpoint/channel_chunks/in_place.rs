@@ -1,7 +1,7 @@
 //! A layer with weights, a norm and neurons without a graph: norm and neurons run in the layer's own buffer, a few channels
 //! at a time, which stay in the cache for all that is done with them.
 
-use super::features::features;
+use super::features::{features, without_values};
 use super::sliced::{lost, Sliced};
 use crate::autograd::{backward_from, Gradient};
 use crate::checkpoint::leaves::{add_norm_gradients, run_leaves, Leaf};
@@ -190,10 +190,10 @@ impl Backward {
         let wants_input = is_tracked || before.iter().any(|leaf| !leaf.parameters().is_empty());
         let at_features = layer.back(features, at_output, wants_input, &at_layer)?;
         let none = || variables.iter().map(|_| None).collect();
-        match at_features {
-            None => Ok((None, none())),
-            Some(dx) if before.is_empty() => Ok((is_tracked.then_some(dx), none())),
-            Some(gradient) => {
+        let Some(gradient) = at_features else { return Ok((None, none())) };
+        match without_values(before, input.dims(), gradient)? {
+            Ok(dx) => Ok((is_tracked.then_some(dx), none())),
+            Err(gradient) => {
                 let (x, leaf) = match is_tracked {
                     true => input.into_leaf().map(|(x, leaf)| (x, Some(leaf)))?,
                     false => (input.unpack()?, None),

@@ -55,7 +55,8 @@ use std::ops::Range;
 /// Everything else: by products of the unfolded image, one image at a time, over bands of its rows that take a few hundred
 /// kilobytes to unfold. No way takes more than a few megabytes a thread and transformed weights (25/9 of the weights at most,
 /// in 3x3 layers), whatever the batch. The function keeps the input (shared) and nothing else; the gradient of the input is
-/// written over that of the output where it is not larger.
+/// written over that of the output where it is not larger. Packed spikes are read as bits; of images that have no kernel for
+/// them, a few at a time become floats.
 ///
 /// ```
 /// use candle_core::{DType, Device, Tensor};
