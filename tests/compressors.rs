@@ -45,6 +45,43 @@ fn other_values_at_every_position_of_a_block_are_kept_exactly() {
     }
 }
 
+/// Handles on packed bits are parts of the tensor; what is kept in another way or order gives none.
+#[test]
+fn packed_spikes_are_parts_of_their_tensor() {
+    let mut values = Values::new(3);
+    for dtype in DTYPES {
+        for shape in [vec![5, 3, 13], vec![4], vec![3, 0, 2], vec![0, 2], vec![2, 64]] {
+            let x = values.spikes(&shape, 0.3, dtype).unwrap();
+            for packed in [Bit.pack(&x).unwrap(), Auto.pack(&x).unwrap()] {
+                let Some(spikes) = packed.spikes() else {
+                    assert_ne!(packed.encoding(), "bit", "{shape:?}");
+                    continue;
+                };
+                drop(packed);
+                assert_eq!((spikes.dims(), spikes.dtype()), (x.dims(), dtype));
+                assert_same(&spikes.unpack().unwrap(), &x);
+                for (start, end) in (0..=shape[0]).flat_map(|end| (0..=end).map(move |start| (start, end))) {
+                    let part = spikes.steps(start..end).unwrap();
+                    assert_same(&part.unpack().unwrap(), &x.narrow(0, start, end - start).unwrap());
+                    if end > start {
+                        let last = part.steps(end - start - 1..end - start).unwrap();
+                        assert_same(&last.unpack().unwrap(), &x.narrow(0, end - 1, 1).unwrap());
+                    }
+                    assert!(part.steps(0..end - start + 1).is_none());
+                }
+                #[allow(clippy::reversed_empty_ranges)]
+                let reversed = 1..0;
+                assert!(spikes.steps(0..shape[0] + 1).is_none() && spikes.steps(reversed).is_none());
+            }
+        }
+    }
+    let x = values.spikes(&[4, 6], 0.3, DType::F32).unwrap();
+    assert!(Bit.pack(&x).unwrap().spikes().is_some());
+    assert!(Bit.pack(&x.t().unwrap()).unwrap().spikes().is_none());
+    assert!(Bit.pack(&(x.clone() * 2.).unwrap()).unwrap().spikes().is_none());
+    assert!(Byte.pack(&x).unwrap().spikes().is_none() && Null.pack(&x).unwrap().spikes().is_none());
+}
+
 #[test]
 fn what_each_encoding_costs() {
     let mut values = Values::new(1);

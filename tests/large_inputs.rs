@@ -1,4 +1,5 @@
-//! Inputs that are unpacked some time steps at a time: the bits are those of the whole.
+//! Large inputs that are kept as bits: unpacked some time steps at a time for the layers before the convolution, and not at
+//! all without such. The bits are those of the whole.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -11,7 +12,7 @@ use memopt::nn::{AvgPool2d, BatchNorm2d, Conv2d, Conv2dConfig, Lif};
 use memopt::prelude::*;
 use memopt::Checkpointable;
 
-/// Pool and neurons before the convolution, or nothing.
+/// Neurons and a pool before the convolution, where there are.
 #[derive(Clone, Checkpointable)]
 #[spatial_split(first, pool, conv, bn, neuron)]
 struct Block {
@@ -23,13 +24,13 @@ struct Block {
 }
 
 #[test]
-fn a_large_input_is_unpacked_some_steps_at_a_time_with_the_same_bits() {
-    let run = |(from, to): (usize, usize), pooled: bool, plan: &str| {
+fn large_inputs_that_are_kept_as_bits_give_the_same_bits() {
+    let run = |(from, to): (usize, usize), (fired, pooled): (bool, bool), plan: &str| {
         let variables = VarMap::new();
         let vb = seeded(&variables, 0, DType::F32, &Device::Cpu);
         let config = Conv2dConfig::default().padding(1);
         let block = Block {
-            first: pooled.then(|| Lif::new(2.).unwrap().v_threshold(0.4)),
+            first: fired.then(|| Lif::new(2.).unwrap().v_threshold(0.4)),
             pool: pooled.then(|| AvgPool2d::new(2)),
             conv: Conv2d::new(from, to, 3, config, vb.pp("conv")).unwrap(),
             bn: BatchNorm2d::new(to, Default::default(), vb.pp("bn")).unwrap(),
@@ -47,11 +48,17 @@ fn a_large_input_is_unpacked_some_steps_at_a_time_with_the_same_bits() {
         let weights: Vec<_> = named.iter().map(|(_, v)| (of(v), bits(v))).collect();
         (bits(&loss), of(&x), weights)
     };
-    for (channels, pooled) in [((96, 40), false), ((72, 96), false), ((96, 33), true)] {
-        let plain = run(channels, pooled, "");
+    let cases = [
+        ((96, 40), (false, false)),
+        ((72, 96), (false, false)),
+        ((96, 33), (false, true)),
+        ((96, 33), (true, true)),
+    ];
+    for (channels, before) in cases {
+        let plain = run(channels, before, "");
         assert!(plain.1.as_ref().is_some_and(|dx| dx.iter().any(|bits| bits << 1 != 0)));
         for plan in ["0: gc bit", "0: ccgc:3 bit", "0: gc null"] {
-            assert!(run(channels, pooled, plan) == plain, "{channels:?} {pooled} {plan}");
+            assert!(run(channels, before, plan) == plain, "{channels:?} {before:?} {plan}");
         }
     }
 }

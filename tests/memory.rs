@@ -38,7 +38,7 @@ fn retained_by<T>(f: impl FnOnce() -> T) -> (isize, T) {
     (live().unwrap() as isize - before, value)
 }
 
-fn main_checks() -> [(&'static str, fn()); 10] {
+fn main_checks() -> [(&'static str, fn()); 12] {
     [
         ("one_gradient_is_alive_at_an_interior_edge", one_gradient_is_alive_at_an_interior_edge),
         ("activations_die_after_their_last_user", activations_die_after_their_last_user),
@@ -56,6 +56,8 @@ fn main_checks() -> [(&'static str, fn()); 10] {
         ("the_detached_twin_builds_no_graph", the_detached_twin_builds_no_graph),
         ("packing_allocates_what_it_keeps", packing_allocates_what_it_keeps),
         ("a_plain_graph_is_a_lower_bound", a_plain_graph_is_a_lower_bound),
+        ("a_recompute_does_not_unpack_its_spikes", a_recompute_does_not_unpack_its_spikes),
+        ("a_pool_is_not_run_again_for_its_gradient", a_pool_is_not_run_again_for_its_gradient),
     ]
 }
 
@@ -278,6 +280,58 @@ fn planned_forward_without_backward_in_a_loop_is_flat() {
         assert!(grown <= 1, "{bytes:?}, under\n{plan}");
         assert_eq!(held().total, 0);
     }
+}
+
+/// A block whose input is much larger than its output, of few and of many spikes.
+fn a_recompute_does_not_unpack_its_spikes() {
+    let (channels, outputs) = (128, 16);
+    let shape = [8, 4, channels, 32, 32];
+    let input = shape.iter().product::<usize>() * 4;
+    let output = input / channels * outputs;
+    let backward = |plan: &str, rate: f64| {
+        let x = Values::new(1).spikes(&shape, rate, DType::F32).unwrap();
+        let vb = seeded(&VarMap::new(), 0, DType::F32, CPU);
+        let block = VggBlock::new(channels, outputs, false, 1., vb).unwrap();
+        let net = Planned::new(vec![block], plan.parse().unwrap(), Session::new(0)).unwrap();
+        let y = net.run(&x, true).unwrap().into_dense("spikes").unwrap();
+        let loss = y.sum_all().unwrap();
+        drop((x, y));
+        // Buffers are by thread.
+        let two = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        two.install(|| peak_of(|| loss.backward().unwrap()).0)
+    };
+    for (rate, buffers) in [(0.1, 3 << 20), (0.5, 7 << 20)] {
+        for plan in ["0: gc bit", "0: ccgc:2 bit"] {
+            let peak = backward(plan, rate);
+            assert!(peak < 2 * output + buffers, "{plan}, {rate}: {peak}");
+        }
+        assert!(backward("0: gc byte", rate) > input, "what is kept in another way is unpacked");
+    }
+}
+
+/// The way back through a pool takes no values of what went into it.
+fn a_pool_is_not_run_again_for_its_gradient() {
+    let shape = [8, 4, 128, 32, 32];
+    let input = shape.iter().product::<usize>() * 4;
+    let spikes = Values::new(1).spikes(&shape, 0.1, DType::F32).unwrap();
+    // Where the gradient goes, so that Candle does not add it to zeros.
+    let (w, output) = (Var::zeros((), DType::F32, CPU).unwrap(), Output::copy_of(&spikes).unwrap());
+    let made = apply("spikes", vec![Edge::to(&w)], vec![output], move |mut gradients| {
+        let dx = gradients.remove(0).map(Gradient::into_tensor);
+        assert_eq!(dx.as_ref().map(Tensor::dims), Some(&shape[..]));
+        Ok(vec![dx.map(|dx| Gradient::from(dx.sum_all().unwrap()))])
+    });
+    let x = made.unwrap().remove(0);
+    let vb = seeded(&VarMap::new(), 0, DType::F32, CPU);
+    let block = VggBlock::new(128, 16, true, 1., vb).unwrap();
+    let net = Planned::new(vec![block], "0: gc bit".parse().unwrap(), Session::new(0)).unwrap();
+    let loss = net.run(&x, true).unwrap().into_dense("spikes").unwrap().sum_all().unwrap();
+    drop((spikes, x));
+    let two = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+    let (peak, gradients) = two.install(|| peak_of(|| loss.backward().unwrap()));
+    // The gradient itself, and a quarter of it at the pool's output.
+    assert!(peak < input + input / 4 + (3 << 20), "{peak} of {input}");
+    assert!(gradients.get(&w).is_some());
 }
 
 fn the_detached_twin_builds_no_graph() {

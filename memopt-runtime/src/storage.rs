@@ -158,23 +158,6 @@ impl InplaceOp1 for Take {
     }
 }
 
-/// Moves the first `len` elements of each slot of `slot` to the front, one behind the other, and lets the rest go.
-pub(crate) fn compact(storage: &mut CpuStorage, slot: usize, len: usize) {
-    fn compact<T: Copy>(v: &mut Vec<T>, slot: usize, len: usize) {
-        let slots = v.len() / slot.max(1);
-        (1..slots).for_each(|i| v.copy_within(i * slot..i * slot + len, i * len));
-        v.truncate(slots * len);
-        v.shrink_to_fit();
-    }
-    match storage {
-        CpuStorage::BF16(v) => compact(v, slot, len),
-        CpuStorage::F16(v) => compact(v, slot, len),
-        CpuStorage::F32(v) => compact(v, slot, len),
-        CpuStorage::F64(v) => compact(v, slot, len),
-        _ => {}
-    }
-}
-
 /// Adds a tensor's elements at the end; false if it has another dtype, or is not on the CPU.
 pub(crate) fn extend(storage: &mut CpuStorage, tensor: &Tensor) -> Result<bool> {
     each(storage, tensor, &mut |to| to.extend())

@@ -11,6 +11,8 @@ mod fixtures;
 mod foreign;
 mod gradients;
 mod initial;
+mod linear_maps;
+mod packed;
 mod parity;
 mod running;
 mod support;

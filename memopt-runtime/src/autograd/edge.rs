@@ -40,6 +40,11 @@ impl Edge {
         Edge { target, shape: tensor.shape().clone(), dtype: tensor.dtype(), device: tensor.device().clone() }
     }
 
+    /// The edge of an input that is no tensor of a graph: no gradient is wanted.
+    pub(crate) fn untracked(shape: &Shape, dtype: DType) -> Self {
+        Edge { target: Target::Untracked, shape: shape.clone(), dtype, device: Device::Cpu }
+    }
+
     /// Whether a gradient is wanted.
     pub fn is_tracked(&self) -> bool {
         !matches!(self.target, Target::Untracked)

@@ -1,6 +1,6 @@
 //! Nested chains as one chain of layers.
 
-use crate::module::{ChannelLayer, Context, NormSums, Signal, Step, WindowNeuron, WindowNorm};
+use crate::module::{ChannelLayer, Context, LinearMap, NormSums, Signal, Step, WindowNeuron, WindowNorm};
 use crate::path::joined;
 use crate::Result;
 use candle_core::Tensor;
@@ -59,6 +59,14 @@ impl Leaf {
     /// Whether it can be run in time chunks.
     pub(super) fn is_time_chunkable(&self) -> bool {
         self.step.is_time_chunkable()
+    }
+
+    /// Itself, if going back through it takes no values of its input.
+    pub(super) fn linear_map(&self) -> Option<&dyn LinearMap> {
+        match &self.step {
+            Step::Part { part, .. } => part.linear_map(),
+            Step::Join { .. } => None,
+        }
     }
 
     /// Its pieces, if it is a layer of neurons without weights.
@@ -121,8 +129,8 @@ pub(super) fn add_norm_gradients(norm: &dyn WindowNorm, sums: &NormSums, context
 }
 
 /// Runs layers one after the other.
-pub(super) fn run_leaves(leaves: &[Leaf], x: Tensor, context: &mut Context) -> Result<Tensor> {
-    let y = leaves.iter().try_fold(Signal::Dense(x), |x, leaf| leaf.run(x, context))?;
+pub(super) fn run_leaves(leaves: &[Leaf], x: impl Into<Signal>, context: &mut Context) -> Result<Tensor> {
+    let y = leaves.iter().try_fold(x.into(), |x, leaf| leaf.run(x, context))?;
     let last = leaves.last().map(|leaf| leaf.path_in(context)).unwrap_or_default();
     y.into_dense(&last)
 }

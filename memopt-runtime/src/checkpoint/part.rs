@@ -144,7 +144,7 @@ pub fn checkpoint_part<M: Checkpointable>(
 /// Keeps the compressed input only.
 fn recomputed(steps: &[Step], options: Options, x: Signal, context: &mut Context) -> Result<Signal> {
     let form = x.form();
-    let inputs = x.into_tensors();
+    let inputs = x.into_tensors()?;
     let segment = Segment::new(&inputs, options)?;
     drop(inputs);
     let (mut first, record) = context.first_pass();
@@ -153,14 +153,14 @@ fn recomputed(steps: &[Step], options: Options, x: Signal, context: &mut Context
         let twins: Vec<Step> = steps.iter().map(Step::detached).collect();
         let y = run_plainly(&twins, signal(&form, x)?, &mut first)?;
         output_form = y.form();
-        Ok(y.into_tensors())
+        Ok(y.into_tensors()?)
     })?;
     segment.adopt(&mut ran, steps.iter().flat_map(Step::parameters), context)?;
     let accumulators = ran.weights.accumulators();
     let (steps, before) = (steps.to_vec(), context.recompute(record, accumulators));
     context.go_on_behind(&first);
     let again = move |x: &[Tensor]| -> candle_core::Result<Vec<Tensor>> {
-        Ok(run_plainly(&steps, signal(&form, x)?, &mut before.clone())?.into_tensors())
+        Ok(run_plainly(&steps, signal(&form, x)?, &mut before.clone())?.into_tensors()?)
     };
     let outputs: Vec<Tensor> = segment.seal(ran, again)?;
     signal(&output_form, &outputs)

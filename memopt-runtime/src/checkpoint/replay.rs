@@ -8,6 +8,7 @@ use crate::autograd::{backward_from, reached, Age, Gradient, Reached};
 use crate::compress::{Leaf, Packed};
 use crate::inside::Recompute;
 use crate::memory::{self, Held};
+use crate::module::Signal;
 use crate::panics::caught;
 use crate::{Error, Phase, Result};
 use candle_core::{Tensor, TensorId};
@@ -100,6 +101,14 @@ impl KeptInput {
     /// The input again.
     pub(super) fn unpack(&self) -> Result<Tensor> {
         in_recompute(&self.segment, || self.packed.unpack())
+    }
+
+    /// The input again: packed, if it is kept as spikes, else contiguous.
+    pub(super) fn signal(&self) -> Result<Signal> {
+        match self.packed.spikes() {
+            Some(spikes) => Ok(spikes.into()),
+            None => Ok(self.unpack()?.contiguous()?.into()),
+        }
     }
 
     /// Some time steps of the input again; `None` where there is no way to have them but all of it.

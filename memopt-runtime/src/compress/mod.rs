@@ -40,6 +40,7 @@ mod compressor;
 mod counts;
 pub mod kernels;
 mod packed;
+mod spikes;
 
 pub use auto::Auto;
 pub use codecs::{Bit, Byte, EncodedBits, EncodedBytes, EncodedSparse, Null, Sparse};
@@ -47,5 +48,6 @@ pub use compressor::{Encoded, Encoding, Pack, SpikeCompressor};
 pub(crate) use counts::record;
 pub use counts::{counts, reset_counts, SegmentCounts};
 pub use packed::Packed;
+pub use spikes::PackedSpikes;
 
 pub(crate) use packed::Leaf;

@@ -1,13 +1,14 @@
 //! A packed tensor: what is kept, and how it becomes the tensor again.
 
-use super::codecs::EncodedBits;
 use super::compressor::{Encoded, Encoding, SpikeCompressor};
+use super::spikes::PackedSpikes;
 use crate::arrangement::Arrangement;
 use crate::autograd::{leaf, Caught, Gradient};
 use crate::{storage, Error, Result};
 use candle_core::{CpuStorage, DType, Shape, Tensor};
 use std::any::Any;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// A tensor as a compressor keeps it.
 pub struct Packed {
@@ -18,7 +19,7 @@ pub struct Packed {
 }
 
 enum Kept {
-    Encoded(Box<dyn Encoded>),
+    Encoded(Arc<dyn Encoded>),
     /// The tensor itself: its buffer is shared with whoever else has it.
     Tensor(Tensor),
 }
@@ -42,7 +43,8 @@ impl Packed {
             Encoding::DoesNotFit => Ok(as_is(true)),
             Encoding::Encoded(encoded) => {
                 let arrangement = arrangement.clone();
-                let packed = Packed { kept: Kept::Encoded(encoded), arrangement, dtype, fallback: false };
+                let kept = Kept::Encoded(encoded.into());
+                let packed = Packed { kept, arrangement, dtype, fallback: false };
                 match compressor.checks_itself() || packed.restores(&compact)? {
                     true => Ok(packed),
                     false => Ok(as_is(true)),
@@ -64,20 +66,21 @@ impl Packed {
 
     /// Some of the first dimension of the tensor; `None` where there is no way to have them but all of it.
     pub(crate) fn unpack_steps(&self, steps: Range<usize>) -> Result<Option<Tensor>> {
-        let mut dims = self.arrangement.shape().dims().to_vec();
-        let bits = match &self.kept {
-            Kept::Tensor(x) => return Ok(Some(x.narrow(0, steps.start, steps.len())?.contiguous()?)),
-            Kept::Encoded(_) if !self.is_row_major() => return Ok(None),
-            Kept::Encoded(_) => self.encoded::<EncodedBits>(),
-        };
-        let (Some(bits), Some(first)) = (bits, dims.first_mut()) else { return Ok(None) };
-        if steps.end > *first {
-            return Ok(None);
+        match &self.kept {
+            Kept::Tensor(x) => Ok(Some(x.narrow(0, steps.start, steps.len())?.contiguous()?)),
+            Kept::Encoded(_) => {
+                let spikes = self.spikes().and_then(|spikes| spikes.steps(steps));
+                spikes.map(|spikes| spikes.unpack()).transpose()
+            }
         }
-        *first = steps.len();
-        let of_step: usize = dims[1..].iter().product();
-        let elements = bits.decode_range(steps.start * of_step..steps.end * of_step);
-        Ok(elements.map(|elements| storage::into_tensor(elements, dims, false)))
+    }
+
+    /// The spikes without unpacking them, if they are kept as bits in row-major order.
+    pub fn spikes(&self) -> Option<PackedSpikes> {
+        let Kept::Encoded(encoded) = &self.kept else { return None };
+        let any: Arc<dyn Any + Send + Sync> = encoded.clone();
+        let bits = any.downcast().ok().filter(|_| self.is_row_major())?;
+        Some(PackedSpikes::new(bits, self.arrangement.shape().clone()))
     }
 
     /// The tensor as a new leaf of a graph, and what is left of it when the graph does not need its values. What was kept

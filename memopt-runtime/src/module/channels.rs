@@ -1,6 +1,7 @@
 //! Layers that can be run for some of their channels.
 
 use super::context::Context;
+use super::signal::Signal;
 use crate::autograd::Gradient;
 use crate::Result;
 use candle_core::{CpuStorage, Tensor};
@@ -28,14 +29,15 @@ pub trait ChannelLayer: Send + Sync {
         false
     }
 
-    /// What the layer's backward does with the gradient `dy` of its output for the input `x`, without running it:
-    /// adds up the gradients of its weights where `context` says, and gives that of `x`, if it is wanted.
+    /// What the layer's backward does with the gradient `dy` of its output for the input `x` (a tensor or packed spikes),
+    /// without running it: adds up the gradients of its weights where `context` says, and gives that of `x`, if it is
+    /// wanted.
     ///
     /// # Errors
     /// If `x` or `dy` does not fit.
     fn back(
         &self,
-        x: &Tensor,
+        x: Signal,
         dy: CpuStorage,
         wants_input: bool,
         context: &Context,

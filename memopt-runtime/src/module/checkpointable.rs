@@ -4,6 +4,7 @@ use super::channels::ChannelLayer;
 use super::composition::Composition;
 use super::context::Context;
 use super::footprint::{Footprint, Incoming};
+use super::linear_map::LinearMap;
 use super::part::Part;
 use super::signal::Signal;
 use super::window_neuron::WindowNeuron;
@@ -63,6 +64,11 @@ pub trait Checkpointable: Parameters + Send + Sync + 'static {
 
     /// Its pieces, if it is a norm whose statistics are taken over the whole window.
     fn window_norm(&self) -> Option<&dyn WindowNorm> {
+        None
+    }
+
+    /// Itself, if going back through it takes no values of its input.
+    fn linear_map(&self) -> Option<&dyn LinearMap> {
         None
     }
 

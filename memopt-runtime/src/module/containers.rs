@@ -5,6 +5,7 @@ use super::checkpointable::Checkpointable;
 use super::composition::Composition;
 use super::context::Context;
 use super::footprint::{Footprint, Incoming};
+use super::linear_map::LinearMap;
 use super::part::Part;
 use super::signal::Signal;
 use super::window_neuron::WindowNeuron;
@@ -67,6 +68,10 @@ impl<M: Checkpointable> Checkpointable for Option<M> {
         self.as_ref().and_then(M::window_norm)
     }
 
+    fn linear_map(&self) -> Option<&dyn LinearMap> {
+        self.as_ref().and_then(M::linear_map)
+    }
+
     fn window_neuron(&self) -> Option<&dyn WindowNeuron> {
         self.as_ref().and_then(M::window_neuron)
     }
@@ -107,6 +112,10 @@ impl<M: Checkpointable> Checkpointable for Box<M> {
 
     fn window_norm(&self) -> Option<&dyn WindowNorm> {
         (**self).window_norm()
+    }
+
+    fn linear_map(&self) -> Option<&dyn LinearMap> {
+        (**self).linear_map()
     }
 
     fn window_neuron(&self) -> Option<&dyn WindowNeuron> {

@@ -152,6 +152,7 @@ impl JoinOp {
 
     pub(super) fn apply(&self, branches: Vec<Signal>, context: &mut Context) -> Result<Signal> {
         let part = context.path().to_owned();
+        let branches: Vec<Signal> = branches.into_iter().map(Signal::unpacked).collect::<Result<_>>()?;
         let wrong = |got| Error::JoinBranches { part: part.clone(), op: self.name(), got };
         let dense = |branches: Vec<Signal>| -> Result<Vec<Tensor>> {
             branches.into_iter().map(|branch| branch.into_dense(&part)).collect()

@@ -5,6 +5,7 @@ use super::checkpointable::Checkpointable;
 use super::composition::Composition;
 use super::context::Context;
 use super::footprint::{Footprint, Incoming};
+use super::linear_map::LinearMap;
 use super::signal::Signal;
 use super::window_neuron::WindowNeuron;
 use super::window_norm::WindowNorm;
@@ -66,6 +67,11 @@ impl Part {
         self.0.window_norm()
     }
 
+    /// Itself, if going back through it takes no values of its input.
+    pub fn linear_map(&self) -> Option<&dyn LinearMap> {
+        self.0.linear_map()
+    }
+
     /// Itself on raw buffers, if it is a neuron without weights.
     pub fn window_neuron(&self) -> Option<&dyn WindowNeuron> {
         self.0.window_neuron()
@@ -112,6 +118,7 @@ trait Erased: Send + Sync {
     fn for_channels(&self, channels: Range<usize>) -> Result<Option<Part>>;
     fn channel_layer(&self) -> Option<&dyn ChannelLayer>;
     fn window_norm(&self) -> Option<&dyn WindowNorm>;
+    fn linear_map(&self) -> Option<&dyn LinearMap>;
     fn window_neuron(&self) -> Option<&dyn WindowNeuron>;
     fn footprint(&self, x: &Incoming) -> Option<Footprint>;
     fn is_target(&self) -> bool;
@@ -147,6 +154,10 @@ impl<M: Checkpointable> Erased for M {
 
     fn window_norm(&self) -> Option<&dyn WindowNorm> {
         Checkpointable::window_norm(self)
+    }
+
+    fn linear_map(&self) -> Option<&dyn LinearMap> {
+        Checkpointable::linear_map(self)
     }
 
     fn window_neuron(&self) -> Option<&dyn WindowNeuron> {

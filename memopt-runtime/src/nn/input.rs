@@ -103,10 +103,15 @@ pub(crate) fn take<E: Element>(part: &str, buffer: CpuStorage) -> Result<Vec<E>>
 
 /// An error unless the tensors of a layer have one dtype.
 pub(crate) fn same_dtype(part: &str, x: &Tensor, weight: &Tensor) -> Result<()> {
-    if x.dtype() == weight.dtype() {
+    same_dtypes(part, x.dtype(), weight)
+}
+
+/// An error unless a layer's weight has the dtype `x` of its input.
+pub(crate) fn same_dtypes(part: &str, x: DType, weight: &Tensor) -> Result<()> {
+    if x == weight.dtype() {
         return Ok(());
     }
-    let (x, weight) = (x.dtype().as_str(), weight.dtype().as_str());
+    let (x, weight) = (x.as_str(), weight.dtype().as_str());
     Err(wrong(part, format!("the input is {x} and the weight {weight}; convert one with `to_dtype`")))
 }
 

@@ -329,7 +329,8 @@ impl Search<'_> {
     fn resident<M: Checkpointable>(&self, model: &M, samples: &[Signal]) -> Resident {
         let weights = weights_of(model);
         let bytes = |x: &Tensor| x.elem_count() * x.dtype().size_in_bytes();
-        let inputs = samples.first().map_or(0, |x| x.clone().into_tensors().iter().map(bytes).sum());
+        let tensors = samples.first().and_then(|x| x.clone().into_tensors().ok()).unwrap_or_default();
+        let inputs = tensors.iter().map(bytes).sum();
         let optimizer = (weights as f64 * self.options.optimizer_bytes_per_parameter_byte) as usize;
         Resident { weights, gradients: 0, optimizer, inputs, internal: 0 }
     }

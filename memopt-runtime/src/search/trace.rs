@@ -145,7 +145,7 @@ impl Executor for Tracer {
 impl Tracer {
     /// What a signal is like.
     fn look(&self, x: &Signal) -> Result<(Incoming, Packing)> {
-        let tensors = x.clone().into_tensors();
+        let tensors = x.clone().into_tensors()?;
         let [tensor] = tensors.as_slice() else {
             // Of several signals, the bytes count.
             let bytes = tensors.iter().map(|x| x.elem_count() * x.dtype().size_in_bytes()).sum();

@@ -22,7 +22,7 @@ pub(super) fn step<M: Checkpointable>(model: &Planned<M>, sample: &Signal) -> Re
     let start = Instant::now();
     let scope = if is_counting() { Scope::enter("optimize").ok() } else { None };
     let timeline = Timeline::start().ok();
-    let outputs = model.rehearse(sample.clone())?.into_tensors();
+    let outputs = model.rehearse(sample.clone())?.into_tensors()?;
     let mut roots = Vec::with_capacity(outputs.len());
     for y in outputs {
         if y.track_op() && y.dtype().is_float() {

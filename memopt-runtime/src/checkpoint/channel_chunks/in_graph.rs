@@ -6,7 +6,7 @@ use crate::checkpoint::leaves::{add_norm_gradients, run_leaves, Leaf};
 use crate::checkpoint::options::Options;
 use crate::checkpoint::replay::{in_chunks, in_recompute, Chunks};
 use crate::checkpoint::segment::Segment;
-use crate::module::{ChannelLayer, Context, NormSums, States, WindowNorm};
+use crate::module::{ChannelLayer, Context, NormSums, Signal, States, WindowNorm};
 use crate::storage::{self, checksum};
 use crate::{Error, Result};
 use candle_core::{CpuStorage, Tensor, Var};
@@ -60,17 +60,22 @@ impl Backward {
     /// The gradient of the input, and what the layers F have in the graph.
     fn back(&self, chunks: Chunks<'_>) -> Result<(Option<Gradient>, Vec<Option<Gradient>>)> {
         let Chunks { input, gradient, is_tracked, variables } = chunks;
+        let (layer_leaf, layer, norm_leaf, norm) = self.sliced.middle().ok_or_else(lost)?;
+        let at_layer = layer_leaf.context(&mut self.context.clone());
+        if self.sliced.before().is_empty() {
+            let x = input.signal()?;
+            drop(input);
+            let at_output = self.through_channels(&x, gradient, layer, norm_leaf, norm)?;
+            let dx = layer.back(x, at_output, is_tracked, &at_layer)?;
+            return Ok((dx, variables.iter().map(|_| None).collect()));
+        }
         let x = input.unpack()?;
         drop(input);
-        let (layer_leaf, layer, norm_leaf, norm) = self.sliced.middle().ok_or_else(lost)?;
         let input = if is_tracked { Var::from_tensor(&x)?.into_inner() } else { x };
         let features = self.again(self.sliced.before(), input.clone(), &mut self.context.clone())?;
-        let values = features.detach().contiguous()?;
+        let values = Signal::from(features.detach().contiguous()?);
         let at_output = self.through_channels(&values, gradient, layer, norm_leaf, norm)?;
-        let wants_input = features.track_op();
-        let at_layer = layer_leaf.context(&mut self.context.clone());
-        let at_features = layer.back(&values, at_output, wants_input, &at_layer)?;
-        drop(values);
+        let at_features = layer.back(values, at_output, features.track_op(), &at_layer)?;
         let mut store = match at_features {
             Some(gradient) => backward_from(vec![(features, gradient)])?,
             None => Default::default(),
@@ -82,7 +87,7 @@ impl Backward {
     /// The gradient at the output of the layer with weights, in the place of the incoming one.
     fn through_channels(
         &self,
-        features: &Tensor,
+        features: &Signal,
         gradient: Gradient,
         layer: &dyn ChannelLayer,
         norm_leaf: &Leaf,
@@ -138,7 +143,7 @@ impl Backward {
     }
 
     /// Runs layers once more.
-    fn again(&self, leaves: &[Leaf], x: Tensor, context: &mut Context) -> Result<Tensor> {
+    fn again(&self, leaves: &[Leaf], x: impl Into<Signal>, context: &mut Context) -> Result<Tensor> {
         in_recompute(&self.name, || run_leaves(leaves, x, context))
     }
 

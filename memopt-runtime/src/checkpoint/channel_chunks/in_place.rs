@@ -1,27 +1,22 @@
 //! A layer with weights, a norm and neurons without a graph: norm and neurons run in the layer's own buffer, a few channels
 //! at a time, which stay in the cache for all that is done with them.
 
-use super::features::Features;
+use super::features::{features, without_values};
 use super::sliced::{lost, Sliced};
 use crate::autograd::{backward_from, Gradient};
 use crate::checkpoint::leaves::{add_norm_gradients, run_leaves, Leaf};
 use crate::checkpoint::options::Options;
-use crate::checkpoint::replay::{in_chunks, in_recompute, Chunks, KeptInput};
+use crate::checkpoint::replay::{in_chunks, in_recompute, Chunks};
 use crate::checkpoint::segment::Segment;
-use crate::checkpoint::window::{cut, WindowBuffer};
-use crate::module::{Context, NormStatistics, NormSums, States, WindowNeuron};
+use crate::module::{Context, NormStatistics, NormSums, Signal, WindowNeuron};
 use crate::storage::{self, checksum};
 use crate::{Error, Result};
 use candle_core::{CpuStorage, Tensor};
-use parking_lot::Mutex;
 use rayon::prelude::*;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// Elements over the window of the channels that are done together, about.
 pub(crate) const BLOCK: usize = 1 << 14;
-/// Bytes of the input that are unpacked at a time, about.
-const UNPACKED: usize = 4 << 20;
 
 /// Runs the layers as a segment.
 pub(super) fn run(sliced: Sliced, options: Options, x: Tensor, context: &mut Context) -> Result<Tensor> {
@@ -184,7 +179,7 @@ impl Backward {
         let (neuron_leaf, _) = self.sliced.neurons().ok_or_else(lost)?;
         let before = self.sliced.before();
         let mut context = self.context.clone();
-        let features = self.features(&input, &mut context)?;
+        let features = features(before, &input, &self.name, &mut context)?;
         let at_layer = layer_leaf.context(&mut context.clone());
         let at = At {
             layer: context.clone(),
@@ -193,13 +188,12 @@ impl Backward {
         };
         let at_output = self.through_channels(&features, gradient, &at)?;
         let wants_input = is_tracked || before.iter().any(|leaf| !leaf.parameters().is_empty());
-        let at_features = features.back(layer, at_output, wants_input, &at_layer)?;
-        drop(features);
+        let at_features = layer.back(features, at_output, wants_input, &at_layer)?;
         let none = || variables.iter().map(|_| None).collect();
-        match at_features {
-            None => Ok((None, none())),
-            Some(dx) if before.is_empty() => Ok((is_tracked.then_some(dx), none())),
-            Some(gradient) => {
+        let Some(gradient) = at_features else { return Ok((None, none())) };
+        match without_values(before, input.dims(), gradient)? {
+            Ok(dx) => Ok((is_tracked.then_some(dx), none())),
+            Err(gradient) => {
                 let (x, leaf) = match is_tracked {
                     true => input.into_leaf().map(|(x, leaf)| (x, Some(leaf)))?,
                     false => (input.unpack()?, None),
@@ -213,42 +207,8 @@ impl Backward {
         }
     }
 
-    /// What goes into the layer with weights.
-    fn features<'a>(&self, input: &'a KeptInput, context: &mut Context) -> Result<Features<'a>> {
-        let steps = input.dims().first().copied().unwrap_or_default();
-        let ranges = cut(steps, input.bytes().div_ceil(UNPACKED));
-        let in_steps = ranges.len() > 1 && input.unpack_steps(0..1)?.is_some();
-        let before = self.sliced.before();
-        if before.is_empty() {
-            return Ok(match in_steps {
-                true => Features::in_steps(input, ranges),
-                false => Features::whole(input.unpack()?.contiguous()?),
-            });
-        }
-        let twin: Vec<Leaf> = before.iter().map(Leaf::detached).collect();
-        if !(in_steps && before.iter().all(Leaf::is_time_chunkable)) {
-            let x = input.unpack()?;
-            let features = in_recompute(&self.name, || run_leaves(&twin, x, context))?;
-            return Ok(Features::whole(features.contiguous()?));
-        }
-        let states = Arc::new(Mutex::new(States::default()));
-        let mut whole: Option<WindowBuffer> = None;
-        let behind = context.clone();
-        for range in ranges {
-            let Some(x) = input.unpack_steps(range.clone())? else { return Err(lost()) };
-            let mut chunk = behind.chunk(range.start, states.clone());
-            let part = in_recompute(&self.name, || run_leaves(&twin, x, &mut chunk))?;
-            context.go_on_behind(&chunk);
-            match &mut whole {
-                Some(whole) => whole.push(&part)?,
-                None => whole.insert(WindowBuffer::like(&part, steps)?).push(&part)?,
-            }
-        }
-        Ok(Features::whole(whole.ok_or_else(lost)?.into_tensor()))
-    }
-
     /// The gradient at the output of the layer with weights, in the place of the incoming one.
-    fn through_channels(&self, features: &Features<'_>, gradient: Gradient, at: &At) -> Result<CpuStorage> {
+    fn through_channels(&self, features: &Signal, gradient: Gradient, at: &At) -> Result<CpuStorage> {
         let (layer_leaf, _, norm_leaf, norm) = self.sliced.middle().ok_or_else(lost)?;
         let (neuron_leaf, _) = self.sliced.neurons().ok_or_else(lost)?;
         let shape = gradient.shape().clone();
@@ -260,8 +220,10 @@ impl Backward {
         let mut checksums = self.checksums.iter();
         for (range, blocks) in groups(&self.sliced, &window)? {
             let twin = [slice_of(layer_leaf, &range)?.detached()];
-            let run = |x| in_recompute(&self.name, || run_leaves(&twin, x, &mut at.layer.clone()));
-            let (z, z_dims) = features.through(run)?;
+            let again = || run_leaves(&twin, features.clone(), &mut at.layer.clone());
+            let z = in_recompute(&self.name, again)?;
+            let z_dims = z.dims().to_vec();
+            let z = storage::taken(z)?;
             let then: Vec<Option<&u64>> = blocks.iter().map(|_| checksums.next()).collect();
             let parts = storage::split(&mut window, dims, &blocks).ok_or_else(lost)?;
             let back =

@@ -1,11 +1,41 @@
 //! One bit an element, for tensors of zeros and ones.
 #![allow(unsafe_code)]
 
+use std::mem::MaybeUninit;
+
 use super::bits_loops::{self, BLOCK};
 use super::element::Element;
 use super::level::SimdLevel;
 use super::memory;
 use super::parallel::{self, TASK_ELEMENTS};
+
+/// Words that [`unpack_to`] moves into place at a time.
+const WORDS: usize = 32;
+
+/// The 64 bits from bit `start` on: bit `i` of word `k` is number `64k + i`. Those past the end are zero.
+#[inline]
+pub(crate) fn word_at(words: &[u64], start: usize) -> u64 {
+    let (index, shift) = (start / BLOCK, start % BLOCK);
+    let word = |index: usize| words.get(index).copied().unwrap_or_default();
+    match shift {
+        0 => word(index),
+        _ => word(index) >> shift | word(index + 1) << (BLOCK - shift),
+    }
+}
+
+/// Writes the elements from number `start` on to `to`, one for each bit of `words`; those past the end are zero.
+pub(crate) fn unpack_to<E: Element>(level: SimdLevel, words: &[u64], start: usize, to: &mut [E]) {
+    for (chunk, to) in to.chunks_mut(WORDS * BLOCK).enumerate() {
+        let mut masks = [0; WORDS];
+        let masks = &mut masks[..to.len().div_ceil(BLOCK)];
+        for (index, mask) in masks.iter_mut().enumerate() {
+            *mask = word_at(words, start + (chunk * WORDS + index) * BLOCK);
+        }
+        let to: *mut [E::Word] = E::words_mut(to);
+        // SAFETY: it is the same slice, borrowed no longer, and `unpack` writes initialized elements to it and nothing else.
+        bits_loops::unpack(level, masks, E::ONE, unsafe { &mut *(to as *mut [MaybeUninit<E::Word>]) });
+    }
+}
 
 /// A tensor of `+0` and `1`, one bit an element.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,14 +81,7 @@ impl Bits {
 
     /// Some of the elements; those past the end are zero.
     pub fn unpack_range<E: Element>(&self, level: SimdLevel, range: std::ops::Range<usize>) -> Vec<E> {
-        let (first, shift) = (range.start / BLOCK, (range.start % BLOCK) as u32);
-        let word = |index: usize| self.words.get(index).copied().unwrap_or_default();
-        let words = (first..first + range.len().div_ceil(BLOCK))
-            .map(|index| match shift {
-                0 => word(index),
-                _ => word(index) >> shift | word(index + 1) << (BLOCK as u32 - shift),
-            })
-            .collect();
+        let words = range.clone().step_by(BLOCK).map(|start| word_at(&self.words, start)).collect();
         Self { words, length: range.len() }.unpack(level)
     }
 

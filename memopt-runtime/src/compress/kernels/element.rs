@@ -17,6 +17,9 @@ pub trait Element: Sealed + Copy + Send + Sync + 'static {
     /// The bits of each element; no copy.
     fn words(elements: &[Self]) -> &[Self::Word];
 
+    /// The bits of each element, to be written; no copy.
+    fn words_mut(elements: &mut [Self]) -> &mut [Self::Word];
+
     /// The elements with these bits; no copy.
     fn from_words(words: Vec<Self::Word>) -> Vec<Self>;
 
@@ -69,6 +72,10 @@ impl Element for f32 {
         bytemuck::cast_slice(elements)
     }
 
+    fn words_mut(elements: &mut [Self]) -> &mut [Self::Word] {
+        bytemuck::cast_slice_mut(elements)
+    }
+
     fn from_words(words: Vec<u32>) -> Vec<Self> {
         bytemuck::cast_vec(words)
     }
@@ -93,6 +100,10 @@ impl Element for f64 {
 
     fn words(elements: &[Self]) -> &[u64] {
         bytemuck::cast_slice(elements)
+    }
+
+    fn words_mut(elements: &mut [Self]) -> &mut [Self::Word] {
+        bytemuck::cast_slice_mut(elements)
     }
 
     fn from_words(words: Vec<u64>) -> Vec<Self> {
@@ -124,6 +135,10 @@ impl Element for bf16 {
         elements.reinterpret_cast()
     }
 
+    fn words_mut(elements: &mut [Self]) -> &mut [Self::Word] {
+        elements.reinterpret_cast_mut()
+    }
+
     fn from_words(words: Vec<u16>) -> Vec<Self> {
         words.reinterpret_into()
     }
@@ -151,6 +166,10 @@ impl Element for f16 {
         elements.reinterpret_cast()
     }
 
+    fn words_mut(elements: &mut [Self]) -> &mut [Self::Word] {
+        elements.reinterpret_cast_mut()
+    }
+
     fn from_words(words: Vec<u16>) -> Vec<Self> {
         words.reinterpret_into()
     }
@@ -176,6 +195,10 @@ impl Element for u8 {
     const ONE: u8 = 1;
 
     fn words(elements: &[Self]) -> &[u8] {
+        elements
+    }
+
+    fn words_mut(elements: &mut [Self]) -> &mut [Self::Word] {
         elements
     }
 

@@ -31,6 +31,7 @@ mod word;
 mod tests;
 
 pub use bits::Bits;
+pub(crate) use bits::{unpack_to, word_at};
 pub use bytes::Bytes;
 pub use element::Element;
 pub use level::SimdLevel;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::element::Element;
 use super::parallel::{PARALLEL_BYTES, TASK_ELEMENTS};
 use super::word::Word;
-use super::{Bits, Bytes, SimdLevel, Sparse};
+use super::{unpack_to, Bits, Bytes, SimdLevel, Sparse};
 
 /// An element type with values that are easily mistaken for zero or one.
 trait Sample: Element<Word: std::fmt::Debug> {
@@ -98,6 +98,7 @@ for_each_element!(
     threads_change_nothing,
     all_bytes_are_exact,
     sparse_never_exceeds_raw,
+    parts_are_unpacked_from_any_bit_on,
 );
 
 /// Zeros and ones, and some of the `others` if `mixed`.
@@ -256,6 +257,27 @@ mod checks {
             let bytes = Bytes::pack(level, &elements).unwrap();
             assert_eq!(bytes.integers(), (0..=255).collect::<Vec<u8>>());
         }
+    }
+
+    pub fn parts_are_unpacked_from_any_bit_on<E: Sample>() {
+        let elements = tensor::<E>(5000, 5, 30, false);
+        let bits = Bits::pack(SimdLevel::Portable, &elements).unwrap();
+        for (start, length) in
+            [(0, 5000), (1, 4999), (63, 65), (64, 2048), (65, 2049), (127, 1), (4990, 10), (70, 0)]
+        {
+            for &level in SimdLevel::available() {
+                // What was there before goes.
+                let mut to = vec![E::from_byte(7); length + 1];
+                unpack_to(level, bits.words(), start, &mut to[..length]);
+                assert!(E::words(&to[..length]) == E::words(&elements[start..start + length]));
+                assert_eq!(to[length].to_byte(), Some(7));
+                let part = bits.unpack_range::<E>(level, start..start + length);
+                assert!(E::words(&part) == E::words(&elements[start..start + length]));
+            }
+        }
+        let mut behind = [E::from_byte(7); 3];
+        unpack_to(SimdLevel::detected(), bits.words(), 5120, &mut behind);
+        assert!(behind.iter().all(|element| element.to_byte() == Some(0)));
     }
 
     pub fn sparse_never_exceeds_raw<E: Sample>() {

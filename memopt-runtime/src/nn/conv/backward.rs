@@ -5,6 +5,7 @@ use super::direct;
 use super::dispatch::{are_ordinary, Dispatch, Purpose};
 use super::forward::{images_at_a_time, together};
 use super::geometry::Geometry;
+use super::images::Images;
 use super::pointwise;
 use super::spikes::{self, SpikeMasks};
 use super::split::{place, ranges};
@@ -20,7 +21,7 @@ use std::ops::Range;
 pub(super) fn add_weight_gradient<E: Element + kernels::Element>(
     level: SimdLevel,
     geometry: &Geometry,
-    x: &[E],
+    x: Images<'_, E>,
     dy: &[E],
     to: &mut [E::Real],
 ) -> Result<()> {
@@ -29,24 +30,26 @@ pub(super) fn add_weight_gradient<E: Element + kernels::Element>(
         return pointwise::add_weight_gradient(level, geometry, x, dy, to);
     }
     if !dispatch.spikes {
-        return direct::add_weight_gradient(geometry, x, dy, to);
+        return add_dense(level, geometry, x, dy, to);
     }
-    let (input, output) = (geometry.input_image(), geometry.output_image());
-    for round in dispatch.rounds(geometry, x.len() / input).rev() {
-        let x = &x[round.start * input..round.end * input];
+    let output = geometry.output_image();
+    for round in dispatch.rounds(geometry, x.count()).rev() {
+        let x = x.range(round.clone());
         let dy = &dy[round.start * output..round.end * output];
         let images = dispatch.spikes_of(level, geometry, x, Purpose::WeightGradient);
-        let by_tiles = by_tiles(&dispatch, x.par_chunks_exact(input), dy.par_chunks_exact(output), &images);
+        let by_tiles = by_tiles(&dispatch, x, dy, &images);
         let kinds: Vec<(bool, bool)> = images.iter().map(Option::is_some).zip(by_tiles).collect();
         let mut end = images.len();
         for run in kinds.chunk_by(|a, b| a == b).rev() {
             let start = end - run.len();
-            let (x, dy) = (&x[start * input..end * input], &dy[start * output..end * output]);
+            let (x, dy) = (x.range(start..end), &dy[start * output..end * output]);
             let spikes: Vec<&SpikeMasks> = images[start..end].iter().flatten().collect();
             match (run[0], &dispatch.weight) {
                 ((true, _), _) => spikes::add_weight_gradient(level, geometry, &spikes, dy, to),
-                ((_, true), Some(tiles)) => winograd::add_weight_gradient(level, tiles, x, dy, to)?,
-                _ => direct::add_weight_gradient(geometry, x, dy, to)?,
+                ((_, true), Some(tiles)) => in_pieces(level, geometry, x, dy, |x, dy| {
+                    winograd::add_weight_gradient(level, tiles, x, dy, to)
+                })?,
+                _ => add_dense(level, geometry, x, dy, to)?,
             }
             end = start;
         }
@@ -55,17 +58,50 @@ pub(super) fn add_weight_gradient<E: Element + kernels::Element>(
 }
 
 /// For each image, whether its share in the gradient of the weight is computed by tiles.
-fn by_tiles<'a, E: Element>(
+fn by_tiles<E: Element>(
     dispatch: &Dispatch,
-    x: impl IndexedParallelIterator<Item = &'a [E]>,
-    dy: impl IndexedParallelIterator<Item = &'a [E]>,
+    x: Images<'_, E>,
+    dy: &[E],
     spikes: &[Option<SpikeMasks>],
 ) -> Vec<bool> {
     let ordinary = |values: &[E]| are_ordinary(E::reals(values, &mut Vec::new()));
-    let of = |((x, dy), spikes): ((&[E], &[E]), &Option<SpikeMasks>)| {
-        dispatch.weight.is_some() && spikes.is_none() && ordinary(x) && ordinary(dy)
+    let output = dy.len() / x.count().max(1);
+    let of = |(index, spikes): (usize, &Option<SpikeMasks>)| {
+        dispatch.weight.is_some()
+            && spikes.is_none()
+            // Zeros and ones are ordinary.
+            && x.as_floats(index).is_none_or(ordinary)
+            && ordinary(&dy[index * output..][..output])
     };
-    x.zip(dy).zip(spikes.par_iter()).map(of).collect()
+    spikes.par_iter().enumerate().map(of).collect()
+}
+
+/// Adds the gradient of the weight by products, the last image first.
+pub(super) fn add_dense<E: Element + kernels::Element>(
+    level: SimdLevel,
+    geometry: &Geometry,
+    x: Images<'_, E>,
+    dy: &[E],
+    to: &mut [E::Real],
+) -> Result<()> {
+    in_pieces(level, geometry, x, dy, |x, dy| direct::add_weight_gradient(geometry, x, dy, to))
+}
+
+/// Runs `f` on as many images at a time as are unpacked, the last ones first.
+fn in_pieces<E: Element + kernels::Element>(
+    level: SimdLevel,
+    geometry: &Geometry,
+    x: Images<'_, E>,
+    dy: &[E],
+    mut f: impl FnMut(&[E], &[E]) -> Result<()>,
+) -> Result<()> {
+    let (output, mut unpacked) = (geometry.output_image(), Vec::new());
+    for piece in x.pieces().rev() {
+        let dy = &dy[piece.start * output..piece.end * output];
+        let x = x.range(piece);
+        f(x.floats(level, |_| true, &mut unpacked), dy)?;
+    }
+    Ok(())
 }
 
 /// Buffers of a thread.

@@ -19,6 +19,7 @@
 //! Ordinary values are less than 2^48: others (NaN and infinity among them) would spoil neighbouring outputs in a tile.
 
 use super::geometry::Geometry;
+use super::images::Images;
 use super::spikes::SpikeMasks;
 use super::winograd::{has_short_rows, Tiles};
 use crate::compress::kernels::{self, SimdLevel};
@@ -98,21 +99,20 @@ impl Dispatch {
         &self,
         level: SimdLevel,
         geometry: &Geometry,
-        x: &[E],
+        x: Images<'_, E>,
         purpose: Purpose,
     ) -> Vec<Option<SpikeMasks>> {
-        let image = geometry.input_image();
-        let images = x.par_chunks_exact(image).with_min_len(least_items(image));
         if !self.spikes {
-            return (0..images.len()).map(|_| None).collect();
+            return (0..x.count()).map(|_| None).collect();
         }
         let percent = match purpose {
             Purpose::Output => OUTPUT_PERCENT,
             Purpose::WeightGradient => WEIGHT_PERCENT,
         };
         let few = |masks: &SpikeMasks| masks.ones() * 100 <= geometry.input_image() * percent;
-        let of = |x| SpikeMasks::from_floats(level, x, geometry.from[1]).filter(few);
-        images.map(of).collect()
+        let of = |image| x.masks(level, image, geometry.from[1]).filter(few);
+        let least = least_items(geometry.input_image());
+        (0..x.count()).into_par_iter().with_min_len(least).map(of).collect()
     }
 }
 

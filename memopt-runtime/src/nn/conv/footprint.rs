@@ -145,7 +145,8 @@ impl Sizes<'_> {
 
     /// Where there are so few images that threads share the channels out: in how many parts.
     fn parts(&self, most: usize, outputs: usize) -> Option<usize> {
-        ranges_for(self.x.threads, self.images.div_ceil(most), outputs).map(|ranges| ranges.len())
+        let work = self.images * self.geometry.work();
+        ranges_for(self.x.threads, self.images.div_ceil(most), outputs, work).map(|ranges| ranges.len())
     }
 
     fn backward_scratch(&self) -> usize {

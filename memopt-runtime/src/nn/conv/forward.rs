@@ -4,6 +4,7 @@ use super::buffers::Pool;
 use super::direct;
 use super::dispatch::{are_ordinary, ordinary_groups, Dispatch, Purpose};
 use super::geometry::Geometry;
+use super::images::Images;
 use super::pointwise;
 use super::spikes::{self, Blocks, SpikeMasks};
 use super::split::{place, ranges};
@@ -17,18 +18,22 @@ use rayon::prelude::*;
 use std::ops::Range;
 
 /// Buffers of a thread.
-struct Scratch<R> {
-    image: Vec<R>,
-    output: Vec<R>,
+struct Scratch<E: Element> {
+    /// Images that came in as bits.
+    unpacked: Vec<E>,
+    /// Images as they are computed with.
+    images: Vec<E::Real>,
+    output: Vec<E::Real>,
     /// Unfolded images, or rows of lanes.
-    rows: Vec<R>,
-    tiles: winograd::Scratch<R>,
+    rows: Vec<E::Real>,
+    tiles: winograd::Scratch<E::Real>,
 }
 
-impl<R> Default for Scratch<R> {
+impl<E: Element> Default for Scratch<E> {
     fn default() -> Self {
         Scratch {
-            image: Vec::new(),
+            unpacked: Vec::new(),
+            images: Vec::new(),
             output: Vec::new(),
             rows: Vec::new(),
             tiles: winograd::Scratch::default(),
@@ -40,12 +45,12 @@ impl<R> Default for Scratch<R> {
 pub(super) fn forward<E: Element + kernels::Element>(
     level: SimdLevel,
     geometry: &Geometry,
-    x: &[E],
+    x: Images<'_, E>,
     weight: &[E::Real],
     bias: Option<&[E::Real]>,
     y: &mut [E],
 ) -> Result<()> {
-    let (from, to) = (geometry.input_image(), geometry.output_image());
+    let to = geometry.output_image();
     let dispatch = Dispatch::new(geometry);
     if dispatch.pointwise {
         return pointwise::forward(level, geometry, x, weight, bias, y);
@@ -56,8 +61,8 @@ pub(super) fn forward<E: Element + kernels::Element>(
     };
     let mut layer = Layer { level, geometry, weight, bias, ordinary, tiles: None, blocks: None };
     let pool = Pool::default();
-    for round in dispatch.rounds(geometry, x.len() / from) {
-        let (x, y) = (&x[round.start * from..round.end * from], &mut y[round.start * to..round.end * to]);
+    for round in dispatch.rounds(geometry, x.count()) {
+        let (x, y) = (x.range(round.clone()), &mut y[round.start * to..round.end * to]);
         let spikes = dispatch.spikes_of(level, geometry, x, Purpose::Output);
         let most = images_at_a_time(dispatch.forward.as_ref());
         let work = spikes.len() * geometry.work();
@@ -68,11 +73,13 @@ pub(super) fn forward<E: Element + kernels::Element>(
         }
         layer.prepare(&dispatch, &spikes);
         let together = together(spikes.len(), dispatch.forward.as_ref());
-        let groups = y.par_chunks_mut(to * together).zip(x.par_chunks(from * together));
-        groups
-            .zip(spikes.par_chunks(together))
-            .with_min_len(least_items(together * geometry.work()))
-            .try_for_each(|((y, x), spikes)| pool.with(|scratch| layer.run::<E>(x, spikes, y, scratch)))?;
+        let groups = y.par_chunks_mut(to * together).zip(spikes.par_chunks(together)).enumerate();
+        let least = least_items(together * geometry.work());
+        groups.with_min_len(least).try_for_each(|(group, (y, spikes))| {
+            let first = group * together;
+            let x = x.range(first..first + spikes.len());
+            pool.with(|scratch| layer.run(x, spikes, y, scratch))
+        })?;
     }
     Ok(())
 }
@@ -114,13 +121,13 @@ impl<R: Real> Layer<'_, R> {
     }
 
     /// The convolution of a few images, in parts of the output channels.
-    fn run_in_parts<E: Element<Real = R>>(
+    fn run_in_parts<E: Element<Real = R> + kernels::Element>(
         &self,
         ranges: &[Range<usize>],
-        x: &[E],
+        x: Images<'_, E>,
         spikes: &[Option<SpikeMasks>],
         y: &mut [E],
-        pool: &Pool<Scratch<R>>,
+        pool: &Pool<Scratch<E>>,
     ) -> Result<()> {
         let inputs = self.geometry.inputs * self.geometry.area();
         let parts = ranges.par_iter().map(|range| {
@@ -150,17 +157,21 @@ impl<R: Real> Layer<'_, R> {
     }
 
     /// The convolution of some images.
-    fn run<E: Element<Real = R>>(
+    fn run<E: Element<Real = R> + kernels::Element>(
         &self,
-        x: &[E],
+        x: Images<'_, E>,
         spikes: &[Option<SpikeMasks>],
         y: &mut [E],
-        scratch: &mut Scratch<R>,
+        scratch: &mut Scratch<E>,
     ) -> Result<()> {
         let Layer { level, geometry, weight, bias, .. } = *self;
-        let Scratch { image, output, rows, tiles } = scratch;
+        let Scratch { unpacked, images, output, rows, tiles } = scratch;
         let (from, to) = (geometry.input_image(), geometry.output_image());
-        let x = E::reals(x, image);
+        let is_read = |index: usize| spikes[index].is_none() || self.ordinary.contains(&false);
+        let x = match (0..spikes.len()).any(is_read) {
+            true => E::reals(x.floats(level, is_read, unpacked), images),
+            false => &[],
+        };
         let image = |index: usize| &x[index * from..][..from];
         E::fill(y, output, |y| {
             let (mut of_tiles, mut of_spikes) = (Vec::new(), Vec::new());

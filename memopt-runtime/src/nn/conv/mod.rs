@@ -9,6 +9,7 @@ mod dispatch;
 mod footprint;
 mod forward;
 mod geometry;
+mod images;
 mod pointwise;
 mod simd;
 mod spikes;
@@ -22,11 +23,11 @@ pub use config::{Conv1dConfig, Conv2dConfig, ConvConfig, Sizes};
 
 use super::element::{with_element, Element};
 use super::function::{function, gradient};
-use super::input::{contiguous, read, read_reals, reals, same_dtype, take, weight_fits, wrong, Input};
+use super::input::{contiguous, read_reals, reals, same_dtypes, take, weight_fits, wrong};
 use super::product::OUTPUT_GROUP;
 use super::reduce::{accumulate, add_bias_gradient, Planes};
 use super::{cast, lanes};
-use crate::autograd::Gradient;
+use crate::autograd::{Edge, Gradient};
 use crate::compress::kernels::{self, SimdLevel};
 use crate::module::{
     rows, ChannelLayer, Checkpointable, Context, Footprint, Incoming, Part, Signal, WeightGradient,
@@ -36,6 +37,7 @@ use crate::Result;
 use candle_core::{CpuStorage, Shape, Tensor};
 use candle_nn::{Init, VarBuilder};
 use geometry::Geometry;
+use images::Window;
 use std::ops::Range;
 
 /// `y[o, p] = bias[o] + sum over c, q of weight[o, c, q] x[c, stride p + dilation q - padding]`
@@ -60,7 +62,8 @@ use std::ops::Range;
 /// Everything else: by products of the unfolded image, one image at a time, over bands of its rows that take a few hundred
 /// kilobytes to unfold. No way takes more than a few megabytes a thread and transformed weights (25/9 of the weights at most,
 /// in 3x3 layers), whatever the batch. The function keeps the input (shared) and nothing else; the gradient of the input is
-/// written over that of the output where it is not larger.
+/// written over that of the output where it is not larger. Packed spikes are read as bits; of images that have no kernel for
+/// them, a few at a time become floats.
 ///
 /// ```
 /// use candle_core::{DType, Device, Tensor};
@@ -139,13 +142,15 @@ impl<const D: usize> Conv<D> {
         &self.config
     }
 
-    fn geometry(&self, part: &str, x: &Tensor) -> Result<Geometry> {
-        same_dtype(part, x, &self.weight)?;
-        let [_, _, channels, ref size @ ..] = *x.dims() else {
-            return Err(wrong(part, format!("[T, N, C, ...] expected, {:?} given", x.dims())));
+    /// The sizes for a window, and the planes of its output.
+    fn sizes(&self, part: &str, x: &Window) -> Result<(Geometry, Planes)> {
+        same_dtypes(part, x.dtype(), &self.weight)?;
+        let dims = x.shape().dims();
+        let [steps, images, channels, ref size @ ..] = *dims else {
+            return Err(wrong(part, format!("[T, N, C, ...] expected, {dims:?} given")));
         };
         if size.len() != D || self.weight.dims().len() != D + 2 {
-            let (x, weight) = (x.dims(), self.weight.dims());
+            let (x, weight) = (dims, self.weight.dims());
             let what = format!("an input of {} dimensions and a weight of {} expected", D + 3, D + 2);
             return Err(wrong(part, format!("{what}, {x:?} and {weight:?} given")));
         }
@@ -153,7 +158,10 @@ impl<const D: usize> Conv<D> {
         if self.bias.as_ref().is_some_and(|bias| bias.dims() != [out] || bias.dtype() != x.dtype()) {
             return Err(wrong(part, format!("a bias [{out}] of the weight's dtype expected")));
         }
-        Geometry::new(&self.config, self.weight.dims(), channels, size).map_err(|what| wrong(part, what))
+        let geometry = Geometry::new(&self.config, self.weight.dims(), channels, size);
+        let geometry = geometry.map_err(|what| wrong(part, what))?;
+        let channels = geometry.groups * geometry.outputs;
+        Ok((geometry, Planes { steps, images, channels, size: geometry.output_plane() }))
     }
 }
 
@@ -191,15 +199,10 @@ impl<const D: usize> Checkpointable for Conv<D> {
 
     fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
         let context = &context.layer();
-        let x = Input::new(x, context)?;
-        let part = context.path().to_owned();
-        let geometry = self.geometry(&part, &x.values)?;
-        let (steps, images) = (x.values.dims()[0], x.values.dims()[1]);
-        let channels = geometry.groups * geometry.outputs;
-        let planes = Planes { steps, images, channels, size: geometry.output_plane() };
-        let mut shape = vec![steps, images, channels];
-        shape.extend(&geometry.to[2 - D..]);
-        with_element!(&part, x.values.dtype(), E => self.run::<E>(x, context, geometry, planes, shape))
+        let part = context.path();
+        let (x, edge) = Window::new(part, x)?;
+        let (geometry, planes) = self.sizes(part, &x)?;
+        with_element!(part, x.dtype(), E => self.run::<E>(x, edge, context, geometry, planes))
     }
 
     fn footprint(&self, x: &Incoming) -> Option<Footprint> {
@@ -219,11 +222,11 @@ impl<const D: usize> Checkpointable for Conv<D> {
 impl<const D: usize> Conv<D> {
     fn run<E: Element + kernels::Element>(
         &self,
-        x: Input,
+        x: Window,
+        edge: Edge,
         context: &Context,
         geometry: Geometry,
         planes: Planes,
-        shape: Vec<usize>,
     ) -> Result<Signal> {
         let part = context.path().to_owned();
         let (weight, weight_edge, weight_gradient) = context.weight("weight", &self.weight).into_parts();
@@ -235,21 +238,23 @@ impl<const D: usize> Conv<D> {
         let mut y = buffers::try_zeros(&part, len)?;
         let bias_values = bias.as_ref().map(|(bias, ..)| reals::<E>(&part, bias)).transpose()?;
         read_reals::<E, _>(&part, &weight, |weight| {
-            read::<E, _>(&part, &x.values, |x| {
+            x.read::<E, _>(&part, geometry.input_image(), |x| {
                 forward::forward(SimdLevel::detected(), &geometry, x, weight, bias_values.as_deref(), &mut y)
             })
         })?;
 
-        let mut edges = vec![x.edge, weight_edge];
+        let mut edges = vec![edge, weight_edge];
         let wants_input = edges[0].is_tracked();
         let bias_gradient = bias.map(|(_, edge, gradient)| {
             edges.push(edge);
             gradient
         });
-        let input_shape = x.values.shape().clone();
+        let input_shape = x.shape().clone();
+        let mut shape = vec![planes.steps, planes.images, planes.channels];
+        shape.extend(&geometry.to[2 - D..]);
         let back = Back { part: part.clone(), geometry, planes, weight, weight_gradient, bias_gradient };
         // Only the weight's gradient needs the input.
-        let x = back.weight_gradient.is_wanted().then_some(x.values);
+        let x = back.weight_gradient.is_wanted().then_some(x);
         function(&part, edges, y, shape, move |dy: Vec<E>| back.run(x.as_ref(), wants_input, input_shape, dy))
     }
 }
@@ -268,7 +273,7 @@ impl Back {
     /// The gradients of the input, the weight and, if there is one, the bias.
     fn run<E: Element + kernels::Element>(
         &self,
-        x: Option<&Tensor>,
+        x: Option<&Window>,
         wants_input: bool,
         input_shape: Shape,
         dy: Vec<E>,
@@ -282,7 +287,7 @@ impl Back {
         }
         if let Some(x) = x {
             answers[1] = accumulate::<E>(&self.weight_gradient, |to| {
-                read::<E, _>(&self.part, x, |x| {
+                x.read::<E, _>(&self.part, self.geometry.input_image(), |x| {
                     backward::add_weight_gradient(SimdLevel::detected(), &self.geometry, x, &dy, to)
                 })
             })?;
@@ -312,21 +317,19 @@ impl<const D: usize> ChannelLayer for Conv<D> {
 
     fn back(
         &self,
-        x: &Tensor,
+        x: Signal,
         dy: CpuStorage,
         wants_input: bool,
         context: &Context,
     ) -> Result<Option<Gradient>> {
         let part = context.path().to_owned();
-        let geometry = self.geometry(&part, x)?;
-        let channels = geometry.groups * geometry.outputs;
-        let planes =
-            Planes { steps: x.dims()[0], images: x.dims()[1], channels, size: geometry.output_plane() };
+        let (x, _) = Window::new(&part, x)?;
+        let (geometry, planes) = self.sizes(&part, &x)?;
         let (weight, _, weight_gradient) = context.weight("weight", &self.weight).into_parts();
         let weight = contiguous(&part, &weight)?;
         let bias_gradient = self.bias.as_ref().map(|bias| context.weight("bias", bias).into_parts().2);
         let back = Back { part, geometry, planes, weight, weight_gradient, bias_gradient };
-        let read = back.weight_gradient.is_wanted().then_some(x);
+        let read = back.weight_gradient.is_wanted().then_some(&x);
         let answers = with_element!(&back.part, x.dtype(), E => {
             back.run(read, wants_input, x.shape().clone(), take::<E>(&back.part, dy)?)
         })?;

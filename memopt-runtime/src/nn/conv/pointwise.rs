@@ -3,8 +3,10 @@
 //! Threads share images and blocks of output channels out. Images that are not of few spikes, and blocks of output channels
 //! whose weights are not finite, are left to [`direct`].
 
+use super::backward::add_dense;
 use super::direct;
 use super::geometry::Geometry;
+use super::images::Images;
 use crate::compress::kernels::{self, SimdLevel};
 use crate::nn::element::{Element, Real};
 use crate::nn::lanes::{from_lanes, to_lanes, Span, LANES};
@@ -21,15 +23,17 @@ const WEIGHT_PERCENT: usize = 30;
 const PIXELS: usize = 128;
 
 /// The channels of an image as rows of spikes, if they are few.
-fn of_image<E: kernels::Element>(
+fn of_image<E: Element + kernels::Element>(
     level: SimdLevel,
     geometry: &Geometry,
-    image: &[E],
+    (x, index): (Images<'_, E>, usize),
     percent: usize,
 ) -> Option<SpikeRows> {
     if wide_blocks(geometry.outputs) == 0 {
         return None;
     }
+    let mut unpacked = Vec::new();
+    let image = x.range(index..index + 1).floats(level, |_| true, &mut unpacked);
     SpikeRows::of_floats(level, image, geometry.input_plane(), image.len() * percent / 100)
 }
 
@@ -37,24 +41,25 @@ fn of_image<E: kernels::Element>(
 pub(super) fn forward<E: Element + kernels::Element>(
     level: SimdLevel,
     geometry: &Geometry,
-    x: &[E],
+    x: Images<'_, E>,
     weight: &[E::Real],
     bias: Option<&[E::Real]>,
     y: &mut [E],
 ) -> Result<()> {
-    let images = x.par_chunks_exact(geometry.input_image()).with_min_len(least_items(geometry.input_image()));
-    let pixels = |image| Some(of_image(level, geometry, image, OUTPUT_PERCENT)?.transposed());
+    let images = (0..x.count()).into_par_iter().with_min_len(least_items(geometry.input_image()));
+    let pixels = |index| Some(of_image(level, geometry, (x, index), OUTPUT_PERCENT)?.transposed());
     let spikes: Vec<Option<SpikeRows>> = images.map(pixels).collect();
     let any = spikes.iter().any(Option::is_some);
     let table = any.then(|| WeightTable::new(level, weight, geometry.inputs));
     let plane = geometry.output_plane();
-    let images = x.par_chunks_exact(geometry.input_image());
-    let images = images.zip(&spikes).zip(y.par_chunks_exact_mut(geometry.output_image()));
+    let images = spikes.par_iter().zip(y.par_chunks_exact_mut(geometry.output_image())).enumerate();
     let work = geometry.inputs * geometry.output_image();
-    images.with_min_len(least_items(work)).try_for_each(|((x, spikes), y)| {
+    images.with_min_len(least_items(work)).try_for_each(|(index, (spikes, y))| {
+        let floats = x.range(index..index + 1);
         let Some((spikes, table)) = spikes.as_ref().zip(table.as_ref()) else {
             let (mut reals, mut output, mut rows) = (Vec::new(), Vec::new(), Vec::new());
-            let x = E::reals(x, &mut reals);
+            let mut unpacked = Vec::new();
+            let x = E::reals(floats.floats(level, |_| true, &mut unpacked), &mut reals);
             return E::fill(y, &mut output, |y| {
                 direct::forward_image(geometry, x, weight, bias, y, |_| true, &mut rows)
             });
@@ -73,7 +78,8 @@ pub(super) fn forward<E: Element + kernels::Element>(
                     }
                     let geometry = Geometry { outputs: lanes, ..*geometry };
                     let weight = &weight[first * geometry.inputs..];
-                    let x = E::reals(x, scratch);
+                    let mut unpacked = Vec::new();
+                    let x = E::reals(floats.floats(level, |_| true, &mut unpacked), scratch);
                     direct::forward_image(&geometry, x, weight, bias, y, |_| true, &mut Vec::new())
                 })
             },
@@ -111,22 +117,22 @@ fn image_of_spikes<R: Real>(
 pub(super) fn add_weight_gradient<E: Element + kernels::Element>(
     level: SimdLevel,
     geometry: &Geometry,
-    x: &[E],
+    x: Images<'_, E>,
     dy: &[E],
     to: &mut [E::Real],
 ) -> Result<()> {
-    let (input, output, plane) = (geometry.input_image(), geometry.output_image(), geometry.output_plane());
-    let images = x.par_chunks_exact(input).with_min_len(least_items(input));
-    let of_image = |image| of_image(level, geometry, image, WEIGHT_PERCENT);
+    let (output, plane) = (geometry.output_image(), geometry.output_plane());
+    let images = (0..x.count()).into_par_iter().with_min_len(least_items(geometry.input_image()));
+    let of_image = |index| of_image(level, geometry, (x, index), WEIGHT_PERCENT);
     let images: Vec<Option<SpikeRows>> = images.map(of_image).collect();
     let mut end = images.len();
     for run in images.chunk_by(|a, b| a.is_some() == b.is_some()).rev() {
         let start = end - run.len();
         let dy = &dy[start * output..end * output];
-        let x = &x[start * input..end * input];
+        let x = x.range(start..end);
         let spikes: Vec<&SpikeRows> = run.iter().flatten().collect();
         if spikes.is_empty() {
-            direct::add_weight_gradient(geometry, x, dy, to)?;
+            add_dense(level, geometry, x, dy, to)?;
         } else {
             let lanes = |image: usize, block: usize, table: &mut Vec<E::Real>| {
                 table.clear();
@@ -142,7 +148,7 @@ pub(super) fn add_weight_gradient<E: Element + kernels::Element>(
             if !narrow.is_empty() {
                 let geometry = Geometry { outputs: geometry.outputs - wide, ..*geometry };
                 let dy = dy.chunks_exact(output).flat_map(|dy| &dy[wide * plane..]).copied();
-                direct::add_weight_gradient(&geometry, x, &dy.collect::<Vec<E>>(), narrow)?;
+                add_dense(level, &geometry, x, &dy.collect::<Vec<E>>(), narrow)?;
             }
         }
         end = start;

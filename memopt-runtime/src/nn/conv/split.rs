@@ -14,7 +14,12 @@ pub(super) fn ranges(tasks: usize, outputs: usize, work: usize) -> Option<Vec<Ra
 }
 
 /// The same for so many threads.
-pub(super) fn ranges_for(threads: usize, tasks: usize, outputs: usize, work: usize) -> Option<Vec<Range<usize>>> {
+pub(super) fn ranges_for(
+    threads: usize,
+    tasks: usize,
+    outputs: usize,
+    work: usize,
+) -> Option<Vec<Range<usize>>> {
     let wanted = 2 * threads;
     if tasks >= wanted || outputs <= LANES || least_items(work / 2) > 1 {
         return None;

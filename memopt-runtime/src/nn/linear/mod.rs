@@ -12,10 +12,10 @@ use super::input::{contiguous, read, read_reals, reals, same_dtype, take, weight
 use super::product::OUTPUT_GROUP;
 use super::reduce::{accumulate, add_bias_gradient};
 use crate::autograd::Gradient;
+use crate::compress::kernels::{self, SimdLevel};
 use crate::module::{
     rows, ChannelLayer, Checkpointable, Context, Footprint, Incoming, Part, Signal, WeightGradient, Work,
 };
-use crate::compress::kernels::{self, SimdLevel};
 use crate::parameters::{Parameters, Visitor};
 use crate::Result;
 use candle_core::{CpuStorage, Shape, Tensor};
@@ -280,12 +280,13 @@ impl ChannelLayer for Linear {
 
     fn back(
         &self,
-        x: &Tensor,
+        x: Signal,
         dy: CpuStorage,
         wants_input: bool,
         context: &Context,
     ) -> Result<Option<Gradient>> {
         let part = context.path().to_owned();
+        let x = &x.into_dense(&part)?;
         let sizes = self.sizes(&part, x)?;
         let (weight, _, weight_gradient) = context.weight("weight", &self.weight).into_parts();
         let weight = contiguous(&part, &weight)?;

@@ -7,7 +7,8 @@ mod windows;
 use super::conv::Sizes;
 use super::element::with_element;
 use super::input::{wrong, Input};
-use crate::module::{Checkpointable, Context, Footprint, Incoming, Signal, Work};
+use crate::autograd::Gradient;
+use crate::module::{Checkpointable, Context, Footprint, Incoming, LinearMap, Signal, Work};
 use crate::parameters::{Parameters, Visitor};
 use crate::Result;
 use windows::Windows;
@@ -26,12 +27,7 @@ fn pool(
     windows: impl FnOnce([usize; 2]) -> Result<Windows, String>,
 ) -> Result<Signal> {
     let (part, x) = (context.path(), Input::new(x, context)?);
-    let &[steps, images, channels, height, width] = x.values.dims() else {
-        return Err(wrong(part, format!("[T, N, C, H, W] expected, {:?} given", x.values.dims())));
-    };
-    let windows = windows([height, width]).map_err(|what| wrong(part, what))?;
-    let [height, width] = windows.to();
-    let shape = vec![steps, images, channels, height, width];
+    let (windows, shape) = windows_of(part, x.values.dims(), windows)?;
     with_element!(part, x.values.dtype(), E => match kind {
         Kind::Average => average::average::<E>(part, x, windows, shape),
         Kind::Maximum => maximum::maximum::<E>(part, x, windows, shape),
@@ -44,9 +40,8 @@ fn footprint(
     x: &Incoming,
     windows: impl FnOnce([usize; 2]) -> Result<Windows, String>,
 ) -> Option<Footprint> {
-    let &[steps, images, channels, height, width] = x.dims.as_slice() else { return None };
-    let [height, width] = windows([height, width]).ok()?.to();
-    let output = x.with_dims([steps, images, channels, height, width]);
+    let (_, output) = windows_of("pool", &x.dims, windows).ok()?;
+    let output = x.with_dims(output);
     let work = Work::moving(x.bytes() + output.bytes());
     let keeps = match kind {
         Kind::Average => 0,
@@ -55,9 +50,51 @@ fn footprint(
     Some(Footprint { output: output.dims, keeps, forward: work, backward: work, ..Footprint::default() })
 }
 
+/// The windows of images of these dimensions, and the dimensions of the output.
+fn windows_of(
+    part: &str,
+    dims: &[usize],
+    windows: impl FnOnce([usize; 2]) -> Result<Windows, String>,
+) -> Result<(Windows, Vec<usize>)> {
+    let &[steps, images, channels, height, width] = dims else {
+        return Err(wrong(part, format!("[T, N, C, H, W] expected, {dims:?} given")));
+    };
+    let windows = windows([height, width]).map_err(|what| wrong(part, what))?;
+    let [height, width] = windows.to();
+    Ok((windows, vec![steps, images, channels, height, width]))
+}
+
+/// What only pools by means have: they are linear.
+macro_rules! linear_map {
+    (Maximum, $layer:ty, $self:ident, $size:ident => $windows:expr) => {};
+    (Average, $layer:ty, $self:ident, $size:ident => $windows:expr) => {
+        impl LinearMap for $layer {
+            fn output_dims(&$self, input: &[usize]) -> Result<Vec<usize>> {
+                Ok(windows_of(stringify!($layer), input, |$size| $windows)?.1)
+            }
+
+            fn transposed(&$self, dy: Gradient, input: &[usize]) -> Result<Gradient> {
+                let part = stringify!($layer);
+                let (windows, _) = windows_of(part, input, |$size| $windows)?;
+                average::transposed(part, &windows, dy, input.into())
+            }
+        }
+    };
+}
+
+/// Itself, if it is linear.
+macro_rules! as_linear_map {
+    (Maximum, $layer:expr) => {
+        None
+    };
+    (Average, $layer:expr) => {
+        Some($layer)
+    };
+}
+
 /// A layer without parameters.
 macro_rules! layer {
-    ($layer:ty, $kind:ident, $self:ident, $size:ident => $windows:expr) => {
+    ($layer:ident, $kind:ident, $self:ident, $size:ident => $windows:expr) => {
         impl Parameters for $layer {
             fn visit_parameters(&self, _: &mut Visitor<'_>) {}
 
@@ -75,10 +112,16 @@ macro_rules! layer {
                 pool(Kind::$kind, x, context, |$size| $windows)
             }
 
+            fn linear_map(&$self) -> Option<&dyn LinearMap> {
+                as_linear_map!($kind, $self)
+            }
+
             fn is_time_chunkable(&self) -> bool {
                 true
             }
         }
+
+        linear_map!($kind, $layer, $self, $size => $windows);
     };
 }
 

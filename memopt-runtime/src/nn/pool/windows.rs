@@ -11,6 +11,13 @@ pub(super) struct Windows {
     from: [usize; 2],
     rows: Vec<Range<usize>>,
     columns: Vec<Range<usize>>,
+    /// Whether each window is a pair of rows and of columns that no other sees.
+    are_pairs: bool,
+}
+
+/// Whether ranges are pairs one behind the other.
+fn are_pairs(ranges: &[Range<usize>]) -> bool {
+    ranges.iter().enumerate().all(|(i, range)| *range == (2 * i..2 * i + 2))
 }
 
 impl Windows {
@@ -38,7 +45,7 @@ impl Windows {
             };
             Ok((0..=room / stride).map(window).collect())
         };
-        Ok(Windows { from, rows: axis(0)?, columns: axis(1)? })
+        Ok(Windows::of(from, axis(0)?, axis(1)?))
     }
 
     /// `to` windows that cover the image: from `floor(i from / to)` to `ceil((i + 1) from / to)`.
@@ -52,7 +59,23 @@ impl Windows {
             }
             Ok((0..to).map(|i| i * from / to..((i + 1) * from).div_ceil(to)).collect())
         };
-        Ok(Windows { from, rows: axis(0)?, columns: axis(1)? })
+        Ok(Windows::of(from, axis(0)?, axis(1)?))
+    }
+
+    fn of(from: [usize; 2], rows: Vec<Range<usize>>, columns: Vec<Range<usize>>) -> Self {
+        let are_pairs = are_pairs(&rows) && are_pairs(&columns);
+        Windows { from, rows, columns, are_pairs }
+    }
+
+    /// Columns of the output, if each window is a pair of rows and of columns that no other sees.
+    pub fn pairs(&self) -> Option<usize> {
+        self.are_pairs.then_some(self.columns.len())
+    }
+
+    /// The same windows, of which it is not known that they are pairs.
+    #[cfg(test)]
+    pub fn without_pairs(self) -> Self {
+        Windows { are_pairs: false, ..self }
     }
 
     /// Size of the output.

@@ -1,6 +1,6 @@
 //! Where the spikes of an image are.
 
-use crate::compress::kernels::{Bits, Element, SimdLevel};
+use crate::compress::kernels::{word_at, Bits, Element, SimdLevel};
 use std::ops::Range;
 
 /// Bits of a word.
@@ -26,14 +26,11 @@ impl SpikeMasks {
     /// `(start + i) % 64` of word `(start + i) / 64`. Bits beyond the end of `bits` are zero.
     pub fn from_bits(bits: &[u64], start: usize, len: usize, width: usize) -> Self {
         let mut words = Vec::with_capacity(len / width.max(1) * Self::words_of(width));
-        let word = |index: usize| bits.get(index).copied().unwrap_or_default();
         let mut ones = 0;
         for row in (start..start + len).step_by(width.max(1)) {
             for first in (0..width).step_by(BITS) {
-                let (index, shift) = ((row + first) / BITS, (row + first) % BITS);
-                let high = if shift == 0 { 0 } else { word(index + 1) << (BITS - shift) };
                 let count = (width - first).min(BITS);
-                let mask = (word(index) >> shift | high) & (u64::MAX >> (BITS - count));
+                let mask = word_at(bits, row + first) & (u64::MAX >> (BITS - count));
                 ones += mask.count_ones() as usize;
                 words.push(mask);
             }

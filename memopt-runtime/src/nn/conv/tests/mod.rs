@@ -3,6 +3,7 @@
 mod bits;
 mod exactness;
 mod masks;
+mod packed;
 mod pointwise;
 mod products;
 mod unusual;
@@ -10,6 +11,7 @@ mod weight_tiles;
 
 use super::config::ConvConfig;
 use super::geometry::Geometry;
+use super::images::Images;
 use super::{backward, forward};
 use crate::compress::kernels::{self, SimdLevel};
 use crate::nn::element::Element;
@@ -88,6 +90,7 @@ pub(super) fn forward_of<E: Element + kernels::Element>(
 ) -> Vec<E> {
     let images = x.len() / geometry.input_image();
     let mut y = vec![<E as Element>::ZERO; images * geometry.output_image()];
+    let x = Images::of_floats(x, geometry.input_image());
     forward::forward(level, geometry, x, weight, Some(bias), &mut y).unwrap();
     y
 }
@@ -99,6 +102,7 @@ pub(super) fn weight_gradient_of<E: Element + kernels::Element>(
     dy: &[E],
     mut to: Vec<E::Real>,
 ) -> Vec<E::Real> {
+    let x = Images::of_floats(x, geometry.input_image());
     backward::add_weight_gradient(level, geometry, x, dy, &mut to).unwrap();
     to
 }
