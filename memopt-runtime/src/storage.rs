@@ -2,7 +2,7 @@
 
 mod channels;
 
-pub(crate) use channels::{gather, split, ChannelsMut};
+pub(crate) use channels::{gather, split, split_steps, ChannelsMut};
 
 use crate::compress::kernels::copied;
 use candle_core::op::BackpropOp;

@@ -68,6 +68,7 @@ mod fingerprint;
 mod fit;
 mod inputs;
 mod leaves;
+mod norm_neurons;
 mod options;
 mod outputs;
 mod part;

@@ -1,9 +1,9 @@
 //! What goes into the layer with weights, as a recompute has it.
 
-use super::sliced::lost;
 use crate::autograd::Gradient;
+use crate::checkpoint::norm_neurons::lost;
 use crate::checkpoint::replay::KeptInput;
-use crate::checkpoint::window::WindowBuffer;
+use crate::checkpoint::window::{GivingWay, WindowBuffer};
 use crate::module::{ChannelLayer, Context};
 use crate::storage;
 use crate::Result;
@@ -63,59 +63,25 @@ impl<'a> Features<'a> {
         Ok((whole.into_storage(), dims))
     }
 
-    /// The layer's backward from the gradient of its output
-    /// weights are added up, and the gradient of the
-    /// features is given, if it is wanted.
+    /// The layer's backward from the gradient of its output, `dz` of these dimensions: the gradients of the weights are
+    /// added up, and that of the features is given, if it is wanted.
     pub(super) fn back(
         &self,
         layer: &dyn ChannelLayer,
-        mut dz: CpuStorage,
+        (dz, dims): (CpuStorage, &[usize]),
         wants_input: bool,
         context: &Context,
     ) -> Result<Option<Gradient>> {
         if let [all] = self.ranges.as_slice() {
             return layer.back(&self.at(all)?, dz, wants_input, context);
         }
-        let steps = self.ranges.last().map_or(1, |last| last.end).max(1);
-        let slot = storage::len(&dz) / steps;
-        let mut dx: Option<(CpuStorage, Vec<usize>)> = None;
+        let mut dx = GivingWay::new(dz, dims);
         for range in self.ranges.iter().rev() {
-            let x = self.at(range)?;
-            let of_step = x.elem_count() / range.len().max(1);
-            let part = storage::part(&dz, range.start * slot..range.end * slot);
-            let Some(part) = layer.back(&x, part, wants_input, context)? else { continue };
-            let part = part.into_tensor();
-            let dims = [&[steps], x.dims().get(1..).unwrap_or_default()].concat();
-            // In the place of the gradient that it comes from, where it is not larger.
-            let written = match (of_step <= slot, &mut dx) {
-                (true, _) => {
-                    let each = |(i, step): (usize, usize)| {
-                        storage::write(&mut dz, step * slot, &part.narrow(0, i, 1)?.contiguous()?)
-                    };
-                    range.clone().enumerate().map(each).collect::<candle_core::Result<Vec<bool>>>()?
-                }
-                (false, Some((dx, _))) => vec![storage::write(dx, range.start * of_step, &part)?],
-                (false, dx) => {
-                    let zeros = Tensor::zeros(dims.as_slice(), part.dtype(), part.device())?;
-                    let (whole, _) = dx.insert((storage::taken(zeros)?, dims));
-                    vec![storage::write(whole, range.start * of_step, &part)?]
-                }
-            };
-            if written.contains(&false) {
-                return Err(lost());
+            let part = layer.back(&self.at(range)?, dx.part(range), wants_input, context)?;
+            if let Some(part) = part {
+                dx.write(range.start, &part.into_tensor())?;
             }
         }
-        if !wants_input {
-            return Ok(None);
-        }
-        match dx {
-            Some((dx, dims)) => Ok(Some(Gradient::new(dx, dims))),
-            None => {
-                let first = self.at(&(0..1))?;
-                let dims = [&[steps], first.dims().get(1..).unwrap_or_default()].concat();
-                storage::compact(&mut dz, slot, first.elem_count());
-                Ok(Some(Gradient::new(dz, dims)))
-            }
-        }
+        Ok(dx.finish())
     }
 }

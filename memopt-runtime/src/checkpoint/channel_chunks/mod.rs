@@ -34,7 +34,7 @@ pub(super) fn in_channel_chunks(
     // A view that repeats elements has a gradient for each of them here.
     let x = x.into_dense(options.segment())?.contiguous()?;
     let sliced = Sliced::of(leaves_of(steps), Groups::Asked(chunks), options.segment())?;
-    let y = match sliced.has_raw_neurons() {
+    let y = match sliced.norm_neurons().is_some() {
         true => in_place::run(sliced, options, x, context)?,
         false => in_graph::run(sliced, options, x, context)?,
     };
@@ -55,7 +55,7 @@ pub(super) fn recomputed_in_place(
         other => return Ok(Err(other)),
     };
     match Sliced::of(leaves_of(steps), Groups::Fitting, options.segment()) {
-        Ok(sliced) if sliced.has_raw_neurons() && sliced.takes(&x) => {
+        Ok(sliced) if sliced.norm_neurons().is_some() && sliced.takes(&x) => {
             let y = in_place::run(sliced, options.clone(), x.contiguous()?, context)?;
             Ok(Ok(y.into()))
         }
