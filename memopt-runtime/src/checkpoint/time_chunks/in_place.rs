@@ -154,7 +154,7 @@ impl Backward {
             || lanes.lock().iter_mut().for_each(|lane| lane.potentials.push(lane.v.clone())),
             |_, z, _| {
                 let dims = z.dims().to_vec();
-                let z = storage::taken(z)?;
+                let z = self.own(z)?;
                 lanes.lock().par_iter_mut().try_for_each(|lane| lane.fire(&z, &dims))
             },
         )?;
@@ -181,6 +181,12 @@ impl Backward {
         Ok((Gradient::new(window, dims), sums, states))
     }
 
+    /// The buffer of what goes into the norm: a layer with weights has one of its own, others may give their input.
+    fn own(&self, z: Tensor) -> Result<CpuStorage> {
+        let is_own = self.chunked.before().last().is_some_and(|leaf| leaf.channel_layer().is_some());
+        Ok(if is_own { storage::taken(z)? } else { storage::owned(&z)? })
+    }
+
     /// What goes into the norm in a range, piece by piece.
     fn before_norm_of(
         &self,
@@ -194,10 +200,10 @@ impl Backward {
         for piece in self.chunked.pieces(range, x.steps()) {
             let part = self.before_norm(twin.before(), x.at(&piece)?, &piece, states.clone())?;
             match &mut z {
-                // All of it, without a copy.
+                // All of it, put together already.
                 None if piece == *range => {
                     let dims = part.dims().to_vec();
-                    return Ok((storage::taken(part)?, dims));
+                    return Ok((self.own(part)?, dims));
                 }
                 None => z.insert(WindowBuffer::like(&part, range.len())?).push(&part)?,
                 Some(z) => z.push(&part)?,
