@@ -55,8 +55,9 @@ fn assert_chunks_are_same(neuron: &Neuron, raw: &dyn WindowNeuron, dtype: DType)
     let gradients = backward_from(vec![(s, dy.clone().into()), (v, dv.clone().into())]).unwrap();
 
     let chunks = [0..2, 2..3, 3..5];
-    let part =
-        |t: &Tensor, range: &std::ops::Range<usize>| storage(&t.narrow(0, range.start, range.len()).unwrap());
+    let part = |t: &Tensor, range: &std::ops::Range<usize>| {
+        storage(&t.narrow(0, range.start, range.len()).unwrap().force_contiguous().unwrap())
+    };
     let dims = |range: &std::ops::Range<usize>| [&[range.len()][..], &rest].concat();
     let mut potentials = vec![v0];
     for range in &chunks {

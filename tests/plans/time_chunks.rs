@@ -37,7 +37,7 @@ enum Neuron {
 #[spatial_split(before, layer, norm, neuron)]
 struct Block {
     before: Vec<Before>,
-    layer: Layer,
+    layer: Option<Layer>,
     norm: BatchNorm2d,
     neuron: Neuron,
 }
@@ -52,6 +52,8 @@ enum Front {
     Neurons,
     /// For a linear layer.
     Flatten,
+    /// And no layer with weights.
+    NoLayer,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -90,20 +92,21 @@ impl Default for Setup {
 impl Setup {
     fn block(&self, from: usize, side: usize, vb: VarBuilder) -> Result<Block> {
         let before = match self.front {
-            Front::Nothing => vec![],
+            Front::Nothing | Front::NoLayer => vec![],
             Front::Pool => vec![Before::Pool(AvgPool2d::new(2).stride(1))],
             Front::Dropout => vec![Before::Dropout(Dropout::new(0.3)?)],
             Front::Neurons => vec![Before::Neurons(Lif::default().v_threshold(0.4))],
             Front::Flatten => vec![Before::Flatten(Flatten)],
         };
         let layer = match self.front {
-            Front::Flatten => Layer::Linear(Linear::new(
+            Front::Flatten => Some(Layer::Linear(Linear::new(
                 from * side * side,
                 self.width,
                 LinearConfig::default(),
                 vb.pp("layer"),
-            )?),
-            _ => Layer::Conv(conv(from, self.width, vb.pp("layer"))?),
+            )?)),
+            Front::NoLayer => None,
+            _ => Some(Layer::Conv(conv(from, self.width, vb.pp("layer"))?)),
         };
         let neuron = match self.kind {
             Kind::Lif(reset) => Neuron::Lif(Lif::new(1.5)?.reset(reset).v_threshold(0.5)),
@@ -182,6 +185,13 @@ fn inputs_without_a_gradient_give_the_same_bits() {
 fn windows_of_any_length_give_the_same_bits() {
     for steps in [1, 2, 3, 4, 10] {
         Setup { steps, ..Setup::default() }.check(&[1, 2, 3, 10]);
+    }
+}
+
+#[test]
+fn a_norm_without_a_layer_before_it_gives_the_same_bits() {
+    for kind in [Kind::Lif(Reset::Soft), Kind::Plif] {
+        Setup { front: Front::NoLayer, width: 2, kind, ..Setup::default() }.check(&[1, 2, 7]);
     }
 }
 
