@@ -2,28 +2,22 @@
 //!
 //! `cargo run --release --example vgg_step -- --batch 4 --time-steps 10 --plan gc-bit`
 
-use candle_core::{DType, Device, ModuleT, Result, Tensor, Var};
+#[path = "common/vgg.rs"]
+mod vgg;
+
+use candle_core::{DType, Result, Tensor};
 use candle_nn::VarMap;
 use clap::{Parser, ValueEnum};
 use memopt::checkpoint::Planned;
-use memopt::memory::{live, CountingAllocator, Scope};
-use memopt::models::CifarDvsVgg;
+use memopt::memory::CountingAllocator;
 use memopt::module::{Context, Part, Session, Signal, Step};
-use memopt::nn::{init::seeded, Lif, Surrogate};
-use memopt::plan::{Compressor, Keep, Plan, Segment};
+use memopt::nn::{Lif, Surrogate};
+use memopt::plan::Keep;
 use memopt::{Checkpointable, Parameters};
-use rand::{rngs::StdRng, Rng, SeedableRng};
-use rand_distr::{Distribution, Poisson};
-use sha2::{Digest, Sha256};
-use std::time::Instant;
+use vgg::{data, network, plan, train, BLOCKS};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator::system();
-
-const CPU: &Device = &Device::Cpu;
-const SIDE: usize = 48;
-const BLOCKS: usize = 8;
-const MOMENTUM: f64 = 0.9;
 
 /// One training step of the CIFAR10-DVS VGG under a plan, on synthetic event counts (Poisson, mean 0.3).
 ///
@@ -62,59 +56,6 @@ struct Flags {
 enum Norms {
     Exact,
     PerChunk,
-}
-
-/// The plan of this name.
-fn plan(name: &str, norms: Norms) -> Result<Plan> {
-    let every = |segment: Segment| {
-        (0..BLOCKS).fold(Plan::new(), |plan, i| plan.with(format!("features.{i}"), segment.clone()))
-    };
-    Ok(match name {
-        "plain" => Plan::new(),
-        "gc" => every((Keep::Recompute, Compressor::Null).into()),
-        // The first input is counts, not spikes: it is declared not to be compressed.
-        "gc-bit" => every((Keep::Recompute, Compressor::Bit).into())
-            .with("features.0", (Keep::Recompute, Compressor::Null)),
-        "split" => (0..BLOCKS).fold(Plan::new(), |plan, i| {
-            let input = if i == 0 { Compressor::Null } else { Compressor::Bit };
-            plan.with(format!("features.{i}.proj_bn"), (Keep::Recompute, input))
-                .with(format!("features.{i}.neuron"), (Keep::Recompute, Compressor::Null))
-        }),
-        chunks if chunks.starts_with("tcgc:") || chunks.starts_with("ccgc:") => {
-            let keep: Keep = match (chunks.parse()?, norms) {
-                (Keep::TimeChunks(chunks), Norms::PerChunk) => Keep::InexactTimeChunks(chunks),
-                (keep, _) => keep,
-            };
-            every((keep, Compressor::Bit).into()).with("features.0", (keep, Compressor::Null))
-        }
-        file if file.ends_with(".json") => {
-            let text = std::fs::read_to_string(file)
-                .map_err(|e| candle_core::Error::Msg(format!("cannot read the plan {file}: {e}")))?;
-            serde_json::from_str(&text).map_err(|e| candle_core::Error::Msg(format!("{file}: {e}")))?
-        }
-        other => candle_core::bail!(
-            "`{other}` is no plan; the plans are: plain, gc, gc-bit, split, tcgc:K, ccgc:K, or a file that ends in .json"
-        ),
-    })
-}
-
-fn network(variables: &VarMap, seed: u64, thresholds: &[f64; BLOCKS]) -> Result<CifarDvsVgg> {
-    Ok(CifarDvsVgg::with_thresholds(SIDE, thresholds, seeded(variables, seed, DType::F32, CPU))?)
-}
-
-/// Event counts `[N, T, 2, 48, 48]` and labels.
-fn data(flags: &Flags) -> Result<(Tensor, Tensor)> {
-    let mut random = StdRng::seed_from_u64(flags.seed.wrapping_add(1));
-    let counts = Poisson::new(0.3f32).map_err(candle_core::Error::wrap)?;
-    let (n, t) = (flags.batch as usize, flags.time_steps as usize);
-    let Some(elements) =
-        n.checked_mul(t).and_then(|nt| nt.checked_mul(2 * SIDE * SIDE)).filter(|n| n >> 40 == 0)
-    else {
-        candle_core::bail!("{n} samples of {t} time steps are more than any machine holds");
-    };
-    let events: Vec<f32> = counts.sample_iter(&mut random).take(elements).collect();
-    let labels: Vec<u32> = (0..n).map(|_| random.random_range(0..10)).collect();
-    Ok((Tensor::from_vec(events, (n, t, 2, SIDE, SIDE), CPU)?, Tensor::new(labels, CPU)?))
 }
 
 /// What flows through the network at its first weights.
@@ -177,22 +118,6 @@ fn activity(flags: &Flags, x: &Tensor) -> Result<Activity> {
     Ok(found)
 }
 
-/// SHA-256 over (name, dtype, shape, little-endian bytes) of all gradients, sorted by name.
-fn hash(named: &[(String, Var)], gradients: &candle_core::backprop::GradStore) -> Result<String> {
-    let mut hasher = Sha256::new();
-    for (name, variable) in named {
-        if let Some(gradient) = gradients.get(variable) {
-            hasher.update(name.as_bytes());
-            hasher.update(gradient.dtype().as_str().as_bytes());
-            gradient.dims().iter().for_each(|dim| hasher.update((*dim as u64).to_le_bytes()));
-            for value in gradient.flatten_all()?.to_vec1::<f32>()? {
-                hasher.update(value.to_le_bytes());
-            }
-        }
-    }
-    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
 fn main() -> Result<()> {
     let flags = Flags::parse();
     if flags.firing_rate.is_some_and(|rate| !(0. ..=1.).contains(&rate)) {
@@ -201,62 +126,24 @@ fn main() -> Result<()> {
     if flags.bn == Norms::PerChunk && !flags.plan.starts_with("tcgc:") {
         candle_core::bail!("--bn per-chunk is for time chunks: --plan tcgc:K, not {}", flags.plan);
     }
-    let plan = plan(&flags.plan, flags.bn)?;
-    let (x, labels) = data(&flags)?;
+    let plan = plan(&flags.plan, flags.bn == Norms::PerChunk)?;
+    let (x, labels) = data(flags.batch as usize, flags.time_steps as usize, flags.seed)?;
     let activity = activity(&flags, &x)?;
     let variables = VarMap::new();
     let net = network(&variables, flags.seed, &activity.thresholds)?;
     let inexact = plan.segments().any(|(_, segment)| matches!(segment.keep, Keep::InexactTimeChunks(_)));
     let net = Planned::new(net, plan, Session::new(flags.seed))?;
-    let mut named: Vec<(String, Var)> = match variables.data().lock() {
-        Ok(data) => data.iter().map(|(name, variable)| (name.clone(), variable.clone())).collect(),
-        Err(_) => candle_core::bail!("the variables are poisoned"),
-    };
-    named.retain(|(name, _)| !name.contains("running"));
-    named.sort_by(|a, b| a.0.cmp(&b.0));
-    let momentum: Vec<Var> =
-        named.iter().map(|(_, v)| Var::zeros(v.shape(), v.dtype(), CPU)).collect::<Result<_>>()?;
-
-    let (mut losses, mut times) = (Vec::new(), Vec::new());
-    let (mut held, mut peak, mut grad_hash) = (0, 0, String::new());
-    for step in 0..=flags.steps {
-        let before = live().unwrap_or_default();
-        let scope = Scope::enter("step").map_err(memopt::Error::from)?;
-        let start = Instant::now();
-        let loss = candle_nn::loss::cross_entropy(&net.forward_t(&x, true)?.mean(0)?, &labels)?;
-        held = held.max(live().unwrap_or_default().saturating_sub(before));
-        let gradients = loss.backward()?;
-        let mut elapsed = start.elapsed();
-        if step == 0 {
-            grad_hash = hash(&named, &gradients)?;
-        }
-        let start = Instant::now();
-        for ((_, variable), momentum) in named.iter().zip(&momentum) {
-            if let Some(gradient) = gradients.get(variable) {
-                momentum.set(&((momentum.as_tensor() * MOMENTUM)? + gradient)?)?;
-                variable.set(&(variable.as_detached_tensor() - (momentum.as_tensor() * 1e-3)?)?.detach())?;
-            }
-        }
-        losses.push(f64::from(loss.to_scalar::<f32>()?));
-        drop((loss, gradients));
-        elapsed += start.elapsed();
-        let bytes = scope.finish().peak_above_start();
-        if step > 0 {
-            times.push(elapsed.as_secs_f64() * 1e3);
-            peak = peak.max(bytes);
-        }
-    }
-    times.sort_by(f64::total_cmp);
+    let measured = train(&net, &variables, (&x, &labels), flags.steps)?;
     let report = serde_json::json!({
         "plan": flags.plan,
         "bn": if inexact { "per-chunk" } else { "exact" },
         "batch": flags.batch,
         "time_steps": flags.time_steps,
-        "held_bytes_after_forward": held,
-        "peak_step_bytes": peak,
-        "step_ms": times[times.len() / 2],
-        "loss": losses,
-        "grad_hash": grad_hash,
+        "held_bytes_after_forward": measured.held,
+        "peak_step_bytes": measured.peak,
+        "step_ms": measured.step_ms,
+        "loss": measured.losses,
+        "grad_hash": measured.grad_hash,
         "firing_rates": activity.firing_rates,
         "input_densities": activity.input_densities,
     });

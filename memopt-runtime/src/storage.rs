@@ -2,7 +2,7 @@
 
 mod channels;
 
-pub(crate) use channels::{gather, split, ChannelsMut};
+pub(crate) use channels::{gather, split, split_steps, ChannelsMut};
 
 use crate::compress::kernels::copied;
 use candle_core::op::BackpropOp;
@@ -155,6 +155,23 @@ impl InplaceOp1 for Take {
         let taken = take!(U8 U32 I16 I32 I64 BF16 F16 F32 F64 F8E4M3 F6E2M3 F6E3M2 F4 F8E8M0);
         *self.0.lock() = Some(taken);
         Ok(())
+    }
+}
+
+/// Moves the first `len` elements of each slot of `slot` to the front, one behind the other, and lets the rest go.
+pub(crate) fn compact(storage: &mut CpuStorage, slot: usize, len: usize) {
+    fn compact<T: Copy>(v: &mut Vec<T>, slot: usize, len: usize) {
+        let slots = v.len() / slot.max(1);
+        (1..slots).for_each(|i| v.copy_within(i * slot..i * slot + len, i * len));
+        v.truncate(slots * len);
+        v.shrink_to_fit();
+    }
+    match storage {
+        CpuStorage::BF16(v) => compact(v, slot, len),
+        CpuStorage::F16(v) => compact(v, slot, len),
+        CpuStorage::F32(v) => compact(v, slot, len),
+        CpuStorage::F64(v) => compact(v, slot, len),
+        _ => {}
     }
 }
 

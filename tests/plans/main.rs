@@ -21,4 +21,5 @@ mod running;
 mod shared;
 mod states;
 mod support;
+mod time_chunks;
 mod window;

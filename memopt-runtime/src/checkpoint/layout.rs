@@ -6,7 +6,7 @@ use crate::module::Step;
 use crate::plan::Keep;
 use std::ops::Range;
 
-pub(crate) use super::channel_chunks::IN_PLACE_BLOCK;
+pub(crate) use super::norm_neurons::BLOCK as IN_PLACE_BLOCK;
 
 /// How steps are run as a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]

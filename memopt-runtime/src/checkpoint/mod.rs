@@ -69,6 +69,7 @@ mod fit;
 mod inputs;
 mod layout;
 mod leaves;
+mod norm_neurons;
 mod options;
 mod outputs;
 mod part;

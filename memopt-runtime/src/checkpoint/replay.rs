@@ -116,6 +116,14 @@ impl KeptInput {
         in_recompute(&self.segment, || self.packed.unpack_steps(steps))
     }
 
+    /// The input some time steps at a time, unpacked when they are wanted; at once, where there is no other way.
+    pub(super) fn in_steps(self) -> Result<InputSteps> {
+        match self.unpack_steps(0..1)? {
+            Some(_) => Ok(InputSteps::Kept(self)),
+            None => Ok(InputSteps::Unpacked(self.unpack()?)),
+        }
+    }
+
     /// Shape of the input.
     pub(super) fn dims(&self) -> &[usize] {
         self.packed.shape().dims()
@@ -129,6 +137,33 @@ impl KeptInput {
     /// The input as a leaf of a graph; what was kept goes.
     pub(super) fn into_leaf(self) -> Result<(Tensor, Leaf)> {
         in_recompute(&self.segment, || self.packed.into_leaf())
+    }
+}
+
+/// The input of a segment, some time steps at a time.
+pub(super) enum InputSteps {
+    Kept(KeptInput),
+    Unpacked(Tensor),
+}
+
+impl InputSteps {
+    /// Number of time steps.
+    pub(super) fn steps(&self) -> usize {
+        let dims = match self {
+            InputSteps::Kept(input) => input.dims(),
+            InputSteps::Unpacked(x) => x.dims(),
+        };
+        dims.first().copied().unwrap_or_default()
+    }
+
+    /// Some time steps, contiguous.
+    pub(super) fn at(&self, steps: &Range<usize>) -> Result<Tensor> {
+        match self {
+            InputSteps::Kept(input) => input.unpack_steps(steps.clone())?.ok_or_else(|| {
+                candle_core::Error::Msg("a packed input lost some of its time steps".into()).into()
+            }),
+            InputSteps::Unpacked(x) => Ok(x.narrow(0, steps.start, steps.len())?.contiguous()?),
+        }
     }
 }
 

@@ -36,8 +36,6 @@ pub(super) struct Ran {
     others: Vec<Tensor>,
     /// Whether nobody else has the outputs' buffers, so that they need not be copied.
     pub(super) fresh: bool,
-    /// What is kept besides the inputs, by `backward` itself.
-    pub(super) kept_besides: Vec<Tensor>,
     /// When it began.
     since: Age,
     /// Where the layers of the recompute add up the gradients of their weights.
@@ -88,15 +86,7 @@ impl Segment {
             Some(stranger) => Err(self.captures(stranger.shape, stranger.dtype)),
             None => {
                 let weights = Weights::default();
-                Ok(Ran {
-                    outputs,
-                    reached: variables,
-                    others: vec![],
-                    fresh: false,
-                    kept_besides: vec![],
-                    since,
-                    weights,
-                })
+                Ok(Ran { outputs, reached: variables, others: vec![], fresh: false, since, weights })
             }
         }
     }
@@ -147,7 +137,7 @@ impl Segment {
         ran: Ran,
         backward: impl FnOnce(Kept, Vec<Option<Gradient>>) -> Result<Vec<Option<Gradient>>> + Send + 'static,
     ) -> Result<O> {
-        let Ran { outputs, reached, others, fresh, kept_besides, since, weights } = ran;
+        let Ran { outputs, reached, others, fresh, since, weights } = ran;
         let new = |v: &&Tensor| reached.iter().all(|known| known.id() != v.id());
         let variables: Vec<Tensor> = reached.iter().chain(others.iter().filter(new)).cloned().collect();
         let mut edges = self.edges;
@@ -179,8 +169,7 @@ impl Segment {
             packed.push(pack.map_err(|e| e.in_segment(&segment, Phase::Forward))?);
         }
         let (buffers, packed): (Vec<_>, Vec<Packed>) = packed.into_iter().unzip();
-        let besides = kept_besides.iter().map(storage::buffer_of);
-        let held = memory::Held::new(&segment, buffers.into_iter().chain(besides));
+        let held = memory::Held::new(&segment, buffers.into_iter());
         memory::mark_with(|| format!("{segment}: forward"));
         let name = segment.clone();
         let kept = Kept { segment: name, packed, tracked, variables, since, fingerprint, held, weights };

@@ -23,12 +23,6 @@ impl States {
         self.0.extend(other.0.iter().map(|(path, state)| (path.clone(), state.clone())));
     }
 
-    /// Keeps those that are others in `after` than in `before`.
-    pub(crate) fn retain_changed(&mut self, before: &States, after: &States) {
-        let id = |states: &States, path: &str| states.get(path).map(Tensor::id);
-        self.0.retain(|path, _| id(before, path) != id(after, path));
-    }
-
     /// All states, by path.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Tensor)> {
         self.0.iter().map(|(path, state)| (path.as_str(), state))

@@ -8,11 +8,13 @@ use candle_core::{CpuStorage, Tensor};
 ///
 /// ```text
 /// neuron.fire(x, dims, v0) -> (spikes, v)        // spikes in x's buffer
-/// neuron.back(x, dy, dims, v0) -> dx             // dx in dy's buffer
+/// neuron.back(x, dy, dims, v0, dv) -> (dx, dv0)  // in the buffers of dy and dv
 /// ```
 ///
-/// The bits are those of the layer's forward and of its backward, where no gradient comes from the last potential and none
-/// is wanted for the first. `dims` is `[T, N, ...]`; a potential is `[N, ...]`, in f32 for bf16 and f16, on the CPU.
+/// The bits are those of the layer's forward and of its backward. A window may come in chunks of time steps: forward, first
+/// to last, each with the potential that the one before it left; backward, last to first, each with the gradient of the
+/// potential that the one after it gave. `dims` is `[T, N, ...]`; a potential and its gradient are `[N, ...]`, in f32 for
+/// bf16 and f16, on the CPU.
 pub trait WindowNeuron: Send + Sync {
     /// The spikes of the window `x`, in its buffer, and the potential after the last time step; `v0` is the one before the
     /// first, `None` where the neurons rest.
@@ -21,10 +23,18 @@ pub trait WindowNeuron: Send + Sync {
     /// If `x` is not a window of floats of these dimensions, or `v0` does not fit it.
     fn fire(&self, x: CpuStorage, dims: &[usize], v0: Option<&Tensor>) -> Result<(CpuStorage, Tensor)>;
 
-    /// The gradient of `x` from that of the spikes, `dy`, in the buffer of `dy`; the potentials are computed again.
+    /// The gradient of `x` from that of the spikes, `dy`, in the buffer of `dy`; the potentials are computed again. `dv` is
+    /// the gradient of the potential after the last time step, and becomes that of the one before the first; `None`: there is
+    /// none, and none is wanted.
     ///
     /// # Errors
-    /// If `x` or `dy` is not a window of floats of these dimensions, or `v0` does not fit it.
-    fn back(&self, x: &CpuStorage, dy: CpuStorage, dims: &[usize], v0: Option<&Tensor>)
-        -> Result<CpuStorage>;
+    /// If `x` or `dy` is not a window of floats of these dimensions, or `v0` or `dv` does not fit it.
+    fn back(
+        &self,
+        x: &CpuStorage,
+        dy: CpuStorage,
+        dims: &[usize],
+        v0: Option<&Tensor>,
+        dv: Option<CpuStorage>,
+    ) -> Result<(CpuStorage, Option<CpuStorage>)>;
 }

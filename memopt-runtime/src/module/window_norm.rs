@@ -6,6 +6,7 @@ use super::weight::{Weight, WeightGradient};
 use crate::autograd::Gradient;
 use crate::{Error, Result};
 use candle_core::{CpuStorage, Tensor};
+use std::ops::Range;
 
 /// A norm whose statistics are taken over the whole window, offered in pieces, so that the window can come in chunks of
 /// time steps and the bits are those of the whole.
@@ -131,4 +132,14 @@ pub struct NormSums {
     pub dy: Vec<f64>,
     /// Sum of the output's gradient times the normalized input.
     pub dy_normalized: Vec<f64>,
+}
+
+impl NormSums {
+    /// Those of some channels.
+    pub(crate) fn for_channels(&self, channels: &Range<usize>) -> Self {
+        NormSums {
+            dy: self.dy[channels.clone()].to_vec(),
+            dy_normalized: self.dy_normalized[channels.clone()].to_vec(),
+        }
+    }
 }

@@ -38,8 +38,8 @@ use std::str::FromStr;
 pub enum Keep {
     /// Only its compressed input; the rest is computed again in backward.
     Recompute,
-    /// The same in so many time chunks, the last one first in backward; the states at the borders are kept too. More
-    /// chunks than time steps are as many as those.
+    /// The same in so many time chunks, the last one first in backward; the neurons' states at the borders are computed again
+    /// too. More chunks than time steps are as many as those.
     TimeChunks(usize),
     /// In so many time chunks, but each batch norm takes the statistics of the chunk alone: **another result** than
     /// that of the unoptimized model, which is what SpikingJelly's time chunks compute. The running statistics move once

@@ -9,6 +9,8 @@ use std::ops::Range;
 /// Where some channels are in each image of a row-major buffer.
 #[derive(Debug, Clone)]
 struct Runs {
+    /// Where the first image begins.
+    start: usize,
     images: usize,
     /// Elements of one image.
     image: usize,
@@ -17,19 +19,24 @@ struct Runs {
 }
 
 impl Runs {
-    /// `None` if there are not as many channels, or the buffer has another size.
-    fn of(len: usize, dims: &[usize], channels: Range<usize>) -> Option<Self> {
+    /// `None` if there are not as many time steps or channels, or the buffer has another size.
+    fn of(len: usize, dims: &[usize], steps: &Range<usize>, channels: Range<usize>) -> Option<Self> {
         let plane: usize = dims.get(3..)?.iter().product();
-        let (steps, batch, all) = (*dims.first()?, *dims.get(1)?, *dims.get(2)?);
-        let (images, image) = (steps * batch, all * plane);
-        let fits = channels.start <= channels.end && channels.end <= all && len == images * image;
-        fits.then(|| Runs { images, image, run: channels.start * plane..channels.end * plane })
+        let (window, batch, all) = (*dims.first()?, *dims.get(1)?, *dims.get(2)?);
+        let (images, image) = (steps.len() * batch, all * plane);
+        let fits = channels.start <= channels.end && channels.end <= all && len == window * batch * image;
+        (fits && steps.start <= steps.end && steps.end <= window).then(|| Runs {
+            start: steps.start * batch * image,
+            images,
+            image,
+            run: channels.start * plane..channels.end * plane,
+        })
     }
 }
 
 /// A copy of some channels of `[T, N, C, ...]`; `None` if there are not as many.
 pub(crate) fn gather(storage: &CpuStorage, dims: &[usize], channels: Range<usize>) -> Option<CpuStorage> {
-    let runs = Runs::of(super::len(storage), dims, channels)?;
+    let runs = Runs::of(super::len(storage), dims, &(0..*dims.first()?), channels)?;
     macro_rules! gather {
         ($($variant:ident)*) => {
             match storage {
@@ -72,12 +79,24 @@ pub(crate) fn split<'a>(
     dims: &[usize],
     channels: &[Range<usize>],
 ) -> Option<Vec<ChannelsMut<'a>>> {
+    split_steps(storage, dims, &(0..*dims.first()?), channels)
+}
+
+/// Some time steps of the window cut into these channels; `None` as in [`split`], or if there are not as many steps.
+pub(crate) fn split_steps<'a>(
+    storage: &'a mut CpuStorage,
+    dims: &[usize],
+    steps: &Range<usize>,
+    channels: &[Range<usize>],
+) -> Option<Vec<ChannelsMut<'a>>> {
     if channels.windows(2).any(|pair| pair[0].end > pair[1].start) {
         return None;
     }
     let len = super::len(storage);
-    let runs: Vec<Runs> =
-        channels.iter().map(|channels| Runs::of(len, dims, channels.clone())).collect::<Option<_>>()?;
+    let runs: Vec<Runs> = channels
+        .iter()
+        .map(|channels| Runs::of(len, dims, steps, channels.clone()))
+        .collect::<Option<_>>()?;
     let elements = match storage {
         CpuStorage::BF16(v) => Elements::BF16(v.as_mut_ptr()),
         CpuStorage::F16(v) => Elements::F16(v.as_mut_ptr()),
@@ -134,7 +153,8 @@ impl ChannelsMut<'_> {
 
     /// Visits the beginning of the run in each image.
     fn each(&self, f: impl FnMut(usize)) {
-        (0..self.runs.images).map(|image| image * self.runs.image + self.runs.run.start).for_each(f);
+        let Runs { start, images, image, run } = &self.runs;
+        (0..*images).map(|index| start + index * image + run.start).for_each(f);
     }
 }
 
@@ -172,10 +192,20 @@ mod tests {
     }
 
     #[test]
+    fn other_time_steps_stay_as_they_are() {
+        let mut storage = window(12);
+        let mut parts = split_steps(&mut storage, &[2, 1, 3, 2], &(1..2), &[0..1, 2..3]).unwrap();
+        assert_eq!(values(&parts[1].read()), [10., 11.]);
+        assert!(parts[1].write(&CpuStorage::F32(vec![-1., -2.])));
+        assert_eq!(values(&storage), [0., 1., 2., 3., 4., 5., 6., 7., 8., 9., -1., -2.]);
+    }
+
+    #[test]
     fn what_does_not_fit_is_refused() {
         let dims = [2, 1, 3, 2];
         assert!(gather(&window(12), &dims, 2..4).is_none());
         assert!(gather(&window(11), &dims, 0..1).is_none());
+        assert!(split_steps(&mut window(12), &dims, &(1..3), std::slice::from_ref(&(0..1))).is_none());
         assert!(split(&mut window(12), &dims, &[0..2, 1..3]).is_none(), "they overlap");
         assert!(split(&mut CpuStorage::U8(vec![0; 12]), &dims, &[0..1, 1..2]).is_none());
         let mut storage = window(12);

@@ -1,8 +1,8 @@
 //! What goes into the layer with weights, as a recompute has it, and the way back from there.
 
-use super::sliced::lost;
 use crate::autograd::Gradient;
 use crate::checkpoint::leaves::{run_leaves, Leaf};
+use crate::checkpoint::norm_neurons::lost;
 use crate::checkpoint::replay::{in_recompute, KeptInput};
 use crate::checkpoint::window::{cut, WindowBuffer};
 use crate::module::{Context, LinearMap, Signal, States};

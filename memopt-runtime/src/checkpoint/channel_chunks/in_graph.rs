@@ -1,8 +1,9 @@
 //! Channel chunks whose neurons are any layers: their graph is built group by group.
 
-use super::sliced::{lost, Sliced};
+use super::sliced::Sliced;
 use crate::autograd::{backward_from, Gradient};
 use crate::checkpoint::leaves::{add_norm_gradients, run_leaves, Leaf};
+use crate::checkpoint::norm_neurons::lost;
 use crate::checkpoint::options::Options;
 use crate::checkpoint::replay::{in_chunks, in_recompute, Chunks};
 use crate::checkpoint::segment::Segment;

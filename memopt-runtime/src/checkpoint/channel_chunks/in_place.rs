@@ -2,21 +2,19 @@
 //! at a time, which stay in the cache for all that is done with them.
 
 use super::features::{features, without_values};
-use super::sliced::{lost, Sliced};
+use super::sliced::Sliced;
 use crate::autograd::{backward_from, Gradient};
 use crate::checkpoint::leaves::{add_norm_gradients, run_leaves, Leaf};
+use crate::checkpoint::norm_neurons::{blocks, dims_of, lost, states_of};
 use crate::checkpoint::options::Options;
 use crate::checkpoint::replay::{in_chunks, in_recompute, Chunks};
 use crate::checkpoint::segment::Segment;
-use crate::module::{Context, NormStatistics, NormSums, Signal, WindowNeuron};
+use crate::module::{Context, NormSums, Signal, WindowNeuron};
 use crate::storage::{self, checksum};
 use crate::{Error, Result};
 use candle_core::{CpuStorage, Tensor};
 use rayon::prelude::*;
 use std::ops::Range;
-
-/// Elements over the window of the channels that are done together, about.
-pub(crate) const BLOCK: usize = 1 << 14;
 
 /// Runs the layers as a segment.
 pub(super) fn run(sliced: Sliced, options: Options, x: Tensor, context: &mut Context) -> Result<Tensor> {
@@ -35,7 +33,10 @@ pub(super) fn run(sliced: Sliced, options: Options, x: Tensor, context: &mut Con
         }
         let dims = z.dims().to_vec();
         let mut window = storage::taken(z)?;
-        checksums = forward(&sliced, &mut window, &dims, &mut first, segment.verifies())?;
+        let in_groups = groups(&sliced, &window)?;
+        let blocks: Vec<_> = in_groups.into_iter().flat_map(|(_, blocks)| blocks).collect();
+        let layers = sliced.norm_neurons().ok_or_else(lost)?;
+        checksums = layers.forward(&mut window, &dims, &blocks, &mut first, segment.verifies())?;
         Ok(storage::into_tensor(window, dims, false))
     })?;
     ran.fresh = true;
@@ -54,104 +55,11 @@ fn groups(sliced: &Sliced, window: &CpuStorage) -> Result<Vec<Group>> {
     let (_, layer, ..) = sliced.middle().ok_or_else(lost)?;
     let bytes = storage::len(window) * storage::dtype(window).size_in_bytes();
     let of_channel = storage::len(window) / layer.channels().max(1);
-    let width = (BLOCK / of_channel.max(1)).max(1);
-    let blocks = |group: &Range<usize>| {
-        let end = group.end;
-        group.clone().step_by(width).map(move |first| first..(first + width).min(end)).collect()
+    let in_blocks = |group: Range<usize>| {
+        let blocks = blocks(&group, of_channel);
+        (group, blocks)
     };
-    Ok(sliced.ranges(layer, bytes).into_iter().map(|group| (group.clone(), blocks(&group))).collect())
-}
-
-/// The dimensions of some channels of a window.
-fn dims_of(dims: &[usize], channels: &Range<usize>) -> Vec<usize> {
-    let mut dims = dims.to_vec();
-    if let Some(third) = dims.get_mut(2) {
-        *third = channels.len();
-    }
-    dims
-}
-
-/// The states of some channels of `[N, C, ...]`.
-fn states_of(states: Option<&Tensor>, channels: &Range<usize>) -> Result<Option<Tensor>> {
-    let narrow = |states: &Tensor| states.narrow(1, channels.start, channels.len())?.contiguous();
-    Ok(states.map(narrow).transpose()?)
-}
-
-/// What the first pass over some channels gave.
-struct Fired {
-    statistics: NormStatistics,
-    /// The potentials after the window.
-    v: Tensor,
-    checksum: Option<u64>,
-}
-
-/// Norm and neurons in the buffer of the layer's output, `window`; gives checksums of the spikes.
-fn forward(
-    sliced: &Sliced,
-    window: &mut CpuStorage,
-    dims: &[usize],
-    first: &mut Context,
-    verify: bool,
-) -> Result<Vec<u64>> {
-    let ((.., norm_leaf, norm), (neuron_leaf, _)) = sliced.middle().zip(sliced.neurons()).ok_or_else(lost)?;
-    let (at_norm, at_neurons) = (norm_leaf.context(first), neuron_leaf.context(first));
-    let v0 = at_neurons.initial_state()?;
-    let recorded = at_norm.recorded_statistics().ok();
-    let ranges: Vec<Range<usize>> =
-        groups(sliced, window)?.into_iter().flat_map(|(_, blocks)| blocks).collect();
-    let parts = storage::split(window, dims, &ranges).ok_or_else(lost)?;
-    let fire = |(range, mut part): (&Range<usize>, storage::ChannelsMut<'_>)| -> Result<Fired> {
-        let dims = dims_of(dims, range);
-        let (norm, neurons) = (slice_of(norm_leaf, range)?, slice_of(neuron_leaf, range)?);
-        let (norm, neurons) = norm.window_norm().zip(neurons.window_neuron()).ok_or_else(lost)?;
-        let z = storage::into_tensor(part.read(), dims.as_slice(), false);
-        let of_norm = |error: Error| error.of_part(at_norm.path());
-        let statistics = match &recorded {
-            Some(statistics) => statistics.for_channels(range),
-            None => {
-                let mut statistics = norm.no_statistics();
-                norm.add_statistics(&mut statistics, &z).map_err(of_norm)?;
-                statistics
-            }
-        };
-        let n = norm.normalize(storage::taken(z)?, &dims, &statistics).map_err(of_norm)?;
-        let v0 = states_of(v0.as_ref(), range)?;
-        let fired = neurons.fire(n, &dims, v0.as_ref()).map_err(|error| error.of_part(at_neurons.path()));
-        let (spikes, v) = fired?;
-        if !part.write(&spikes) {
-            return Err(lost());
-        }
-        let checksum = match verify {
-            true => Some(checksum(&storage::into_tensor(spikes, dims, false))?),
-            false => None,
-        };
-        Ok(Fired { statistics, v, checksum })
-    };
-    let fired: Vec<Fired> = ranges.par_iter().zip(parts).map(fire).collect::<Result<_>>()?;
-
-    let (statistics, is_first) = at_norm.statistics(|| {
-        let mut statistics = NormStatistics { mean: vec![], squares: vec![], count: 0. };
-        for part in &fired {
-            statistics.mean.extend(&part.statistics.mean);
-            statistics.squares.extend(&part.statistics.squares);
-            statistics.count = part.statistics.count;
-        }
-        norm.check_statistics(at_norm.path(), &statistics)?;
-        Ok(statistics)
-    })?;
-    if is_first {
-        let leaf = norm_leaf.clone();
-        at_norm.when_done(move || leaf.window_norm().map_or(Ok(()), |n| n.move_running(&statistics)))?;
-    }
-    if at_neurons.wants_final_state() {
-        let states: Vec<&Tensor> = fired.iter().map(|part| &part.v).collect();
-        at_neurons.set_final_state(Tensor::cat(&states, 1)?);
-    }
-    Ok(fired.into_iter().filter_map(|part| part.checksum).collect())
-}
-
-fn slice_of(leaf: &Leaf, channels: &Range<usize>) -> Result<Leaf> {
-    leaf.for_channels(channels.clone())?.ok_or_else(lost)
+    Ok(sliced.ranges(layer, bytes).into_iter().map(in_blocks).collect())
 }
 
 /// The recompute and the way back.
@@ -176,7 +84,7 @@ impl Backward {
     fn back(&self, chunks: Chunks<'_>) -> Result<(Option<Gradient>, Vec<Option<Gradient>>)> {
         let Chunks { input, gradient, is_tracked, variables } = chunks;
         let (layer_leaf, layer, norm_leaf, _) = self.sliced.middle().ok_or_else(lost)?;
-        let (neuron_leaf, _) = self.sliced.neurons().ok_or_else(lost)?;
+        let layers = self.sliced.norm_neurons().ok_or_else(lost)?;
         let before = self.sliced.before();
         let mut context = self.context.clone();
         let features = features(before, &input, &self.name, &mut context)?;
@@ -184,7 +92,7 @@ impl Backward {
         let at = At {
             layer: context.clone(),
             norm: norm_leaf.context(&mut context.clone()),
-            neurons: neuron_leaf.context(&mut context),
+            neurons: layers.at_neurons(&mut context),
         };
         let at_output = self.through_channels(&features, gradient, &at)?;
         let wants_input = is_tracked || before.iter().any(|leaf| !leaf.parameters().is_empty());
@@ -209,8 +117,8 @@ impl Backward {
 
     /// The gradient at the output of the layer with weights, in the place of the incoming one.
     fn through_channels(&self, features: &Signal, gradient: Gradient, at: &At) -> Result<CpuStorage> {
-        let (layer_leaf, _, norm_leaf, norm) = self.sliced.middle().ok_or_else(lost)?;
-        let (neuron_leaf, _) = self.sliced.neurons().ok_or_else(lost)?;
+        let (layer_leaf, _, _, norm) = self.sliced.middle().ok_or_else(lost)?;
+        let layers = self.sliced.norm_neurons().ok_or_else(lost)?;
         let shape = gradient.shape().clone();
         let dims = shape.dims();
         let mut window = gradient.into_storage()?;
@@ -219,7 +127,7 @@ impl Backward {
         let mut sums = NormSums { dy: Vec::new(), dy_normalized: Vec::new() };
         let mut checksums = self.checksums.iter();
         for (range, blocks) in groups(&self.sliced, &window)? {
-            let twin = [slice_of(layer_leaf, &range)?.detached()];
+            let twin = [layer_leaf.for_channels(range.clone())?.ok_or_else(lost)?.detached()];
             let again = || run_leaves(&twin, features.clone(), &mut at.layer.clone());
             let z = in_recompute(&self.name, again)?;
             let z_dims = z.dims().to_vec();
@@ -229,8 +137,8 @@ impl Backward {
             let back =
                 |((block, then), mut part): ((&Range<usize>, &Option<&u64>), storage::ChannelsMut<'_>)| {
                     let dims = dims_of(dims, block);
-                    let (norm, neurons) = (slice_of(norm_leaf, block)?, slice_of(neuron_leaf, block)?);
-                    let (norm, neurons) = norm.window_norm().zip(neurons.window_neuron()).ok_or_else(lost)?;
+                    let of_block = layers.block(block)?;
+                    let (norm, neurons) = of_block.layers()?;
                     let statistics = statistics.for_channels(block);
                     let v0 = states_of(v0.as_ref(), block)?;
                     let inside = block.start - range.start..block.end - range.start;
@@ -240,7 +148,7 @@ impl Backward {
                     if let Some(then) = then {
                         self.verify(**then, &n, &dims, neurons, v0.as_ref())?;
                     }
-                    let dn = neurons.back(&n, part.read(), &dims, v0.as_ref())?;
+                    let (dn, _) = neurons.back(&n, part.read(), &dims, v0.as_ref(), None)?;
                     drop(n);
                     let mut sums = norm.no_sums();
                     norm.add_sums(&mut sums, &z, &dn, &statistics)?;

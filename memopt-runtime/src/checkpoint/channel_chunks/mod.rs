@@ -22,8 +22,6 @@ use crate::module::{Context, Signal, Step};
 use crate::Result;
 use sliced::{Groups, Sliced};
 
-pub(crate) use in_place::BLOCK as IN_PLACE_BLOCK;
-
 /// Runs steps as a segment of `chunks` groups of channels. In evaluation, whose norm is no sum over the window, they are
 /// recomputed as a whole.
 pub(super) fn in_channel_chunks(
@@ -36,7 +34,7 @@ pub(super) fn in_channel_chunks(
     // A view that repeats elements has a gradient for each of them here.
     let x = x.into_dense(options.segment())?.contiguous()?;
     let sliced = Sliced::of(leaves_of(steps), Groups::Asked(chunks), options.segment())?;
-    let y = match sliced.has_raw_neurons() {
+    let y = match sliced.norm_neurons().is_some() {
         true => in_place::run(sliced, options, x, context)?,
         false => in_graph::run(sliced, options, x, context)?,
     };
@@ -57,7 +55,7 @@ pub(super) fn recomputed_in_place(
         other => return Ok(Err(other)),
     };
     match Sliced::of(leaves_of(steps), Groups::Fitting, options.segment()) {
-        Ok(sliced) if sliced.has_raw_neurons() && sliced.takes(x.dims()) => {
+        Ok(sliced) if sliced.norm_neurons().is_some() && sliced.takes(x.dims()) => {
             let y = in_place::run(sliced, options.clone(), x.contiguous()?, context)?;
             Ok(Ok(y.into()))
         }
@@ -89,7 +87,7 @@ pub(super) fn arrangement(
 ) -> Option<Arrangement> {
     let groups = chunks.map_or(Groups::Fitting, Groups::Asked);
     let sliced = Sliced::of(leaves_of(steps), groups, "").ok()?;
-    let in_place = sliced.has_raw_neurons();
+    let in_place = sliced.norm_neurons().is_some();
     if chunks.is_none() && !(in_place && sliced.takes(input)) {
         return None;
     }

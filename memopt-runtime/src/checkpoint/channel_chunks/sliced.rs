@@ -1,7 +1,8 @@
 //! The layers of a segment of channel chunks.
 
 use crate::checkpoint::leaves::Leaf;
-use crate::module::{ChannelLayer, WindowNeuron, WindowNorm};
+use crate::checkpoint::norm_neurons::{lost, NormNeurons};
+use crate::module::{ChannelLayer, WindowNorm};
 use crate::{Error, Result};
 use candle_core::Tensor;
 use std::ops::Range;
@@ -63,9 +64,12 @@ impl Sliced {
         Ok(Sliced { leaves, layer, groups })
     }
 
-    /// Whether the norm is followed by one layer of neurons that can be run on raw buffers.
-    pub(super) fn has_raw_neurons(&self) -> bool {
-        self.leaves.len() == self.layer + 3 && self.neurons().is_some()
+    /// Norm and neurons, if these are one layer that can be run on raw buffers.
+    pub(super) fn norm_neurons(&self) -> Option<NormNeurons<'_>> {
+        match self.leaves.get(self.layer + 1..)? {
+            [norm, neurons] => NormNeurons::of(norm, neurons),
+            _ => None,
+        }
     }
 
     /// Whether channels will be where they are cut for this input, as far as it can be known before anything runs.
@@ -84,12 +88,6 @@ impl Sliced {
         let what =
             format!("`{}` gives {:?}, whose channels are not the third dimension", leaf.path(), z.dims());
         Err(Error::NotChannelChunkable { segment: segment.to_owned(), what })
-    }
-
-    /// The neurons behind the norm, if they can be run on raw buffers.
-    pub(super) fn neurons(&self) -> Option<(&Leaf, &dyn WindowNeuron)> {
-        let leaf = self.leaves.get(self.layer + 2)?;
-        Some((leaf, leaf.window_neuron()?))
     }
 
     pub(super) fn before(&self) -> &[Leaf] {
@@ -121,8 +119,4 @@ impl Sliced {
         let sliced = self.leaves[self.layer..].iter().map(|leaf| leaf.for_channels(range.clone()));
         sliced.map(|leaf| leaf?.ok_or_else(lost)).collect()
     }
-}
-
-pub(super) fn lost() -> Error {
-    candle_core::Error::Msg("a layer lost its channels".into()).into()
 }

@@ -2,8 +2,9 @@
 
 use super::Norms;
 use crate::checkpoint::leaves::Leaf;
-use crate::checkpoint::window::cut;
-use crate::module::WindowNorm;
+use crate::checkpoint::norm_neurons::NormNeurons;
+use crate::checkpoint::window::{cut, cut_for_states};
+use crate::module::{ChannelLayer, WindowNorm};
 use crate::{Error, Result};
 use candle_core::Tensor;
 use std::ops::Range;
@@ -37,6 +38,30 @@ impl Chunked {
         leaf.window_norm().map(|norm| (leaf, norm))
     }
 
+    /// The layer in front of the norm, if it and the norm can be gone back through without a graph.
+    pub(super) fn layer(&self) -> Option<(&Leaf, &dyn ChannelLayer)> {
+        let (norm, _) = self.norm()?;
+        let leaf = self.before().last()?;
+        matches!(norm.for_channels(0..1), Ok(Some(_))).then_some((leaf, leaf.channel_layer()?))
+    }
+
+    /// The layers before the norm that are gone back through by a graph; all, if there is no norm.
+    pub(super) fn in_graph(&self) -> &[Leaf] {
+        match (self.norm, self.layer()) {
+            (None, _) => self.after(),
+            (Some(_), None) => self.before(),
+            (Some(norm), Some(_)) => &self.leaves[..norm - 1],
+        }
+    }
+
+    /// The norm and what follows it, if that can be run without a graph.
+    pub(super) fn norm_neurons(&self) -> Option<NormNeurons<'_>> {
+        match self.after() {
+            [neurons] => NormNeurons::of(self.leaves.get(self.norm?)?, neurons),
+            _ => None,
+        }
+    }
+
     pub(super) fn detached(&self) -> Self {
         Chunked { leaves: self.leaves.iter().map(Leaf::detached).collect(), ..self.clone() }
     }
@@ -44,6 +69,22 @@ impl Chunked {
     /// The time steps of each chunk: as equal as can be; no more chunks than steps.
     pub(super) fn ranges(&self, steps: usize) -> Vec<Range<usize>> {
         cut(steps, self.chunks)
+    }
+
+    /// The time steps that norm and neurons go back through together, without a graph: no more ranges than chunks. Where
+    /// the layers before have states too, they are the chunks.
+    pub(super) fn ranges_in_place(&self, steps: usize, layers_have_states: bool) -> Vec<Range<usize>> {
+        match layers_have_states {
+            true => self.ranges(steps),
+            false => cut_for_states(steps, self.chunks),
+        }
+    }
+
+    /// A range in pieces that are no longer than a chunk.
+    pub(super) fn pieces(&self, range: &Range<usize>, steps: usize) -> Vec<Range<usize>> {
+        let longest = steps.div_ceil(self.chunks.clamp(1, steps.max(1))).max(1);
+        let pieces = cut(range.len(), range.len().div_ceil(longest)).into_iter();
+        pieces.map(|piece| range.start + piece.start..range.start + piece.end).collect()
     }
 }
 

@@ -1,18 +1,27 @@
 //! Segments that are recomputed and gone back through in time chunks, exactly.
 //!
 //! Layers A, then at most one norm over the window, then layers B. Forward, first chunk first: A; the norm's statistics
-//! over the window; the norm and B. Backward, last chunk first: A, the norm with the statistics of the first pass, B and
-//! back through B; the gradient at the norm's output takes the place of the chunk of the incoming gradient, and its two
-//! sums are added up. Then again: A, back through the norm with the sums of the window, back through A.
+//! over the window; the norm and B, in the buffer of A's output where they have the same form. Backward, last chunk first:
+//! A, the norm with the statistics of the first pass, B and back through B; the gradient at the norm's output takes the place
+//! of the incoming gradient, and its two sums are added up. Then again: A, back through the norm with the sums of the window,
+//! back through A.
+//!
+//! Neurons go on from chunk to chunk, and gradients go back through their states. The states at the borders are computed
+//! again in the segment's own backward, by one more pass over all chunks but the last (`borders`): kept from forward on,
+//! those of all segments would be alive at the peak. Weights are added up in buffers that the chunks share. So every sum is
+//! the same sequence of additions as over the whole window.
+//!
+//! What has no need of a graph has none (`in_place`): a convolution or linear layer in front of the norm, and B where it is
+//! one layer of neurons without weights. The rest goes by its graph, built chunk by chunk (`in_graph`).
 //!
 //! Where norms take the statistics of each chunk by itself, which is another result, they are layers like any other.
-//!
-//! Neurons go on from chunk to chunk: the states at the borders are kept, and gradients go back through them. Weights are
-//! added up in buffers that the chunks share. So every sum is the same sequence of additions as over the whole window.
 
 mod backward;
+mod borders;
 mod chunked;
 mod first_pass;
+mod in_graph;
+mod in_place;
 
 use super::leaves::{leaves_of, Leaf};
 use super::options::Options;
@@ -24,7 +33,7 @@ use crate::{Error, Result};
 use backward::Backward;
 use candle_core::Tensor;
 use chunked::Chunked;
-use first_pass::{first_pass, Ran};
+use first_pass::{FirstPass, Ran};
 use std::ops::Range;
 
 /// What the norms of a chunk take the statistics of.
@@ -114,13 +123,13 @@ fn run(chunked: Chunked, options: Options, x: Tensor, context: &mut Context) -> 
     let verify = segment.verifies();
     let twin = chunked.detached();
     let mut ran = segment.run(|x| -> candle_core::Result<Tensor> {
-        let (y, ran) = first_pass(&twin, &x[0], &first, context, (&name, verify))?;
+        let pass = FirstPass::new(&twin, &first, (&name, verify), x[0].dim(0)?);
+        let (y, ran) = pass.run(&x[0], context)?;
         left = ran;
         Ok(y)
     })?;
+    ran.fresh = true;
     segment.adopt(&mut ran, chunked.leaves.iter().flat_map(Leaf::parameters), context)?;
-    let borders = left.before.iter().chain(&left.after);
-    ran.kept_besides = borders.flat_map(|states| states.iter().map(|(_, state)| state.clone())).collect();
     let mut again = before.recompute(record, ran.weights.accumulators());
     if chunked.norms == Norms::OfChunk {
         again = again.with_norms_per_chunk();

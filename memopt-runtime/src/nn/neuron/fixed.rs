@@ -56,8 +56,9 @@ macro_rules! fixed_neuron {
                 dy: candle_core::CpuStorage,
                 dims: &[usize],
                 v0: Option<&candle_core::Tensor>,
-            ) -> $crate::Result<candle_core::CpuStorage> {
-                self.raw(dims, v0).back(x, dy)
+                dv: Option<candle_core::CpuStorage>,
+            ) -> $crate::Result<(candle_core::CpuStorage, Option<candle_core::CpuStorage>)> {
+                self.raw(dims, v0).back(x, dy, dv)
             }
         }
 

@@ -10,6 +10,9 @@ use crate::nn::input::{take, wrong};
 use crate::{storage, Result};
 use candle_core::{CpuStorage, Shape, Tensor};
 
+/// Of the input, and of the first potential.
+type Gradients = (CpuStorage, Option<CpuStorage>);
+
 /// A window's dimensions and what its neurons do.
 pub(super) struct RawWindow<'a> {
     /// How errors call the layer.
@@ -28,11 +31,14 @@ impl RawWindow<'_> {
         with_element!(self.part, storage::dtype(&x), E => self.fire_in::<E>(x, &state))
     }
 
-    /// `dy` becomes the gradient of `x`.
-    pub(super) fn back(self, x: &CpuStorage, dy: CpuStorage) -> Result<CpuStorage> {
+    /// `dy` becomes the gradient of `x`, and `dv`, that of the last potential, the one of the first.
+    pub(super) fn back(self, x: &CpuStorage, dy: CpuStorage, dv: Option<CpuStorage>) -> Result<Gradients> {
         let state = self.check(x)?;
         self.check(&dy)?;
-        with_element!(self.part, storage::dtype(x), E => self.back_in::<E>(x, dy, &state))
+        if dv.as_ref().is_some_and(|dv| storage::len(dv) != state.elem_count()) {
+            return Err(wrong(self.part, format!("a gradient of the potential of {state:?} expected")));
+        }
+        with_element!(self.part, storage::dtype(x), E => self.back_in::<E>(x, dy, dv, &state))
     }
 
     /// The shape of a potential.
@@ -53,13 +59,20 @@ impl RawWindow<'_> {
         Ok((E::storage(x), storage::into_tensor(E::Real::storage(last), state, false)))
     }
 
-    fn back_in<E: Element>(self, x: &CpuStorage, dy: CpuStorage, state: &Shape) -> Result<CpuStorage> {
+    fn back_in<E: Element>(
+        self,
+        x: &CpuStorage,
+        dy: CpuStorage,
+        dv: Option<CpuStorage>,
+        state: &Shape,
+    ) -> Result<Gradients> {
         let Some(x) = E::slice(x) else {
             return Err(wrong(self.part, "a buffer of the input's dtype expected"));
         };
         let mut dx = take::<E>(self.part, dy)?;
-        self.with_passes::<E, _>(state, |passes| Ok(passes.back_over(x, &mut dx, None)))?;
-        Ok(E::storage(dx))
+        let mut dv = dv.map(|dv| take::<E::Real>(self.part, dv)).transpose()?;
+        self.with_passes::<E, _>(state, |passes| Ok(passes.back_over(x, &mut dx, dv.as_deref_mut())))?;
+        Ok((E::storage(dx), dv.map(E::Real::storage)))
     }
 
     fn with_passes<E: Element, T>(
