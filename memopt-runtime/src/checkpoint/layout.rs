@@ -1,7 +1,7 @@
 //! How the engine runs steps as a segment, known before it runs: what a search plans with.
 
 use super::channel_chunks::{self, Arrangement};
-use super::window::cut;
+use super::time_chunks;
 use crate::module::Step;
 use crate::plan::Keep;
 use std::ops::Range;
@@ -17,8 +17,25 @@ pub(crate) enum Way {
     InPlace { layer: usize, groups: Vec<Range<usize>> },
     /// The same, with a graph for the neurons.
     ChannelGraph { layer: usize, groups: Vec<Range<usize>> },
-    /// In chunks of time steps.
-    TimeChunks { ranges: Vec<Range<usize>>, in_place: bool },
+    /// In chunks of time steps: one segment behind the other.
+    TimeChunks(Vec<TimeChunks>),
+}
+
+/// A segment of time chunks, with one norm over the window at most.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TimeChunks {
+    /// Which of the layers.
+    pub(crate) leaves: Range<usize>,
+    /// Which of these is the norm.
+    pub(crate) norm: Option<usize>,
+    /// Whether the layer in front of the norm is gone back through without a graph.
+    pub(crate) has_layer: bool,
+    /// Whether norm and neurons are.
+    pub(crate) in_place: bool,
+    /// The chunks.
+    pub(crate) ranges: Vec<Range<usize>>,
+    /// The time steps that norm and neurons go back through together.
+    pub(crate) ranges_in_place: Vec<Range<usize>>,
 }
 
 /// How steps are run; `input` are the dimensions of what comes in, `output_bytes` says what the layer of a number gives.
@@ -28,6 +45,7 @@ pub(crate) fn chunk_layout(
     input: &[usize],
     output_bytes: impl Fn(usize) -> usize,
 ) -> Way {
+    let window = input.first().copied().unwrap_or(1);
     let of = |chunks| channel_chunks::arrangement(steps, chunks, input, &output_bytes);
     match keep {
         Keep::Recompute => match of(None) {
@@ -39,9 +57,7 @@ pub(crate) fn chunk_layout(
             Some(Arrangement { layer, groups, .. }) => Way::ChannelGraph { layer, groups },
             None => Way::Graph,
         },
-        Keep::TimeChunks(chunks) | Keep::InexactTimeChunks(chunks) => {
-            let steps = input.first().copied().unwrap_or(1);
-            Way::TimeChunks { ranges: cut(steps, chunks), in_place: false }
-        }
+        Keep::TimeChunks(chunks) => Way::TimeChunks(time_chunks::layout(steps, chunks, true, window)),
+        Keep::InexactTimeChunks(chunks) => Way::TimeChunks(time_chunks::layout(steps, chunks, false, window)),
     }
 }

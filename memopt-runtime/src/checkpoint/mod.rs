@@ -86,7 +86,7 @@ pub use crate::inside::is_inside_segment;
 pub use closure::{checkpoint, checkpoint_module};
 pub(crate) use fit::check_keep;
 pub use inputs::Input;
-pub(crate) use layout::{chunk_layout, Way, IN_PLACE_BLOCK};
+pub(crate) use layout::{chunk_layout, TimeChunks, Way, IN_PLACE_BLOCK};
 pub use options::Options;
 pub use outputs::Outputs;
 pub use part::checkpoint_part;

@@ -23,6 +23,7 @@ mod first_pass;
 mod in_graph;
 mod in_place;
 
+use super::layout::TimeChunks;
 use super::leaves::{leaves_of, Leaf};
 use super::options::Options;
 use super::replay::in_chunks;
@@ -96,6 +97,30 @@ pub(in crate::checkpoint) fn check(leaves: &[Leaf], segment: &str) -> Result<()>
         None => Ok(()),
         Some(leaf) => Err(Error::NotTimeChunkable { segment: segment.to_owned(), part: leaf.path() }),
     }
+}
+
+/// How a window of so many steps would be run in chunks.
+pub(in crate::checkpoint) fn layout(
+    steps: &[Step],
+    chunks: usize,
+    coupled: bool,
+    window: usize,
+) -> Vec<TimeChunks> {
+    let leaves = leaves_of(steps);
+    let norms = if coupled { Norms::OfWindow } else { Norms::OfChunk };
+    let of = |piece: Range<usize>| {
+        let chunked = Chunked::new(leaves[piece.clone()].to_vec(), chunks, norms, coupled);
+        let has_states = chunked.before().iter().any(|leaf| leaf.window_neuron().is_some());
+        TimeChunks {
+            norm: chunked.norm,
+            has_layer: chunked.layer().is_some(),
+            in_place: chunked.norm_neurons().is_some(),
+            ranges: chunked.ranges(window),
+            ranges_in_place: chunked.ranges_in_place(window, has_states),
+            leaves: piece,
+        }
+    };
+    one_norm_each(&leaves, coupled).into_iter().map(of).collect()
 }
 
 /// Cuts layers before the layer in front of each norm but the first.

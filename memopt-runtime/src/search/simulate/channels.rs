@@ -1,6 +1,6 @@
 //! Segments of a layer with weights, a norm and neurons, without a graph or in groups of channels.
 
-use super::tape::{Segment, Tape};
+use super::tape::{Kept, Tape};
 use super::{Flow, Machine};
 use crate::checkpoint::IN_PLACE_BLOCK;
 use crate::module::{Incoming, Step, Work};
@@ -25,18 +25,18 @@ impl<'a> Machine<'a> {
     }
 
     /// A few channels at a time, in each thread: so many copies of them.
-    fn blocks(&mut self, block: usize, copies: usize) {
+    pub(super) fn blocks(&mut self, block: usize, copies: usize) {
         drop(self.heap.take(block * copies * self.costs.threads()));
     }
 
     pub(super) fn back_in_place(
         &mut self,
-        segment: Segment<'_>,
-        layer: usize,
-        groups: &[Range<usize>],
+        nodes: &[Node],
+        kept: Kept,
+        wants_input: bool,
+        (layer, groups): (usize, &[Range<usize>]),
         dy: Buffer,
     ) -> Option<Buffer> {
-        let Segment { nodes, kept, wants_input, .. } = segment;
         let all = leaves(nodes);
         let (Some(with_weights), Some(norm), Some(neurons)) =
             (all.get(layer), all.get(layer + 1), all.get(layer + 2))
@@ -73,7 +73,17 @@ impl<'a> Machine<'a> {
         if before.is_empty() {
             return wants_input.then_some(at_features);
         }
-        let x = self.unpacked(kept, nodes, wants_input);
+        if before.iter().all(|node| is_linear_map(node)) {
+            // From the last to the first, without their values.
+            let back = |machine: &mut Self, dy, node: &&Node| {
+                let footprint = node.footprint();
+                machine.work(footprint.backward);
+                machine.in_place_of(dy, node.input.bytes(), footprint.is_in_place)
+            };
+            let dx = before.iter().rev().fold(at_features, |dy, node| back(self, dy, node));
+            return wants_input.then_some(dx);
+        }
+        let x = self.unpacked(kept, nodes.first(), wants_input);
         let mut tape = Tape::default();
         let mut flow = Flow { buffer: x, tracked: wants_input };
         for node in before {
@@ -105,16 +115,16 @@ impl<'a> Machine<'a> {
 
     pub(super) fn back_by_channel_graph(
         &mut self,
-        segment: Segment<'_>,
-        layer: usize,
-        groups: &[Range<usize>],
+        nodes: &[Node],
+        kept: Kept,
+        wants_input: bool,
+        (layer, groups): (usize, &[Range<usize>]),
         dy: Buffer,
     ) -> Option<Buffer> {
-        let Segment { nodes, kept, wants_input, .. } = segment;
         let all = leaves(nodes);
         let (before, behind) = all.split_at(layer.min(all.len()));
         let Some((with_weights, behind)) = behind.split_first() else { return Some(dy) };
-        let x = self.unpacked(kept, nodes, wants_input);
+        let x = self.unpacked(kept, nodes.first(), wants_input);
         let mut tape = Tape::default();
         let mut features = Flow { buffer: x, tracked: wants_input };
         for node in before {
@@ -151,13 +161,18 @@ impl<'a> Machine<'a> {
     }
 }
 
+/// Whether a layer is gone back through without its input.
+fn is_linear_map(node: &Node) -> bool {
+    matches!(&node.step, Step::Part { part, .. } if part.linear_map().is_some())
+}
+
 /// Work over a share of the channels.
-fn part_of(work: Work, share: f64) -> Work {
+pub(super) fn part_of(work: Work, share: f64) -> Work {
     Work { products: work.products * share, traffic: work.traffic * share, ..work }
 }
 
 /// Bytes of the channels that are done together.
-fn in_block(z: &Incoming) -> usize {
+pub(super) fn in_block(z: &Incoming) -> usize {
     let channel = z.elements() / z.dims.get(2).copied().unwrap_or(1).max(1);
     let width = (IN_PLACE_BLOCK / channel.max(1)).max(1);
     channel * width * z.dtype.size_in_bytes()

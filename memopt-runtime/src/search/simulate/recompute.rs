@@ -1,13 +1,13 @@
 //! Segments: what they keep, and their recompute as a whole.
 
-use super::tape::{Entry, Kept, Segment, Tape};
+use super::tape::{Entry, Kept, Parts, Segment, Tape};
 use super::{mark_name, packed_bytes, Flow, Machine, Planned};
-use crate::checkpoint::{chunk_layout, Way};
-use crate::module::{Incoming, Step, Work};
-use crate::plan::Keep;
+use crate::checkpoint::{chunk_layout, TimeChunks, Way};
+use crate::module::{Step, Work};
+use crate::path::joined;
+use crate::plan::{Compressor, Keep};
 use crate::search::heap::Buffer;
 use crate::search::outline::{leaves, Node};
-use crate::search::simulate::SegmentPrediction;
 
 impl<'a> Machine<'a> {
     /// Runs nodes as a segment.
@@ -21,46 +21,81 @@ impl<'a> Machine<'a> {
         tape: &mut Tape<'n>,
     ) -> Flow {
         self.enter(key);
-        self.depth += 1;
-        let before = self.seconds;
-        let tracked = x.tracked || nodes.iter().any(|node| !node.parameters.is_empty());
         let way = self.way(nodes, parent, planned.keep);
-        let y = match &way {
-            Way::Graph => self.first_pass_by_graph(nodes, x.buffer.clone()),
-            Way::InPlace { .. } => self.first_pass_in_place(nodes, x.buffer.clone()),
-            Way::TimeChunks { ranges, in_place } => {
-                self.first_pass_in_time_chunks(nodes, ranges, *in_place, x.buffer.clone())
+        self.depth += 1;
+        let compressor = planned.compressor.as_ref();
+        let y = match way {
+            Way::TimeChunks(pieces) => self.in_time(key, nodes, pieces, compressor, x, tape),
+            way => {
+                let before = self.seconds;
+                let y = match &way {
+                    Way::InPlace { .. } => self.first_pass_in_place(nodes, x.buffer.clone()),
+                    _ => self.first_pass_by_graph(nodes, x.buffer.clone()),
+                };
+                let seconds = self.seconds - before;
+                let parameters = nodes.iter().any(|node| !node.parameters.is_empty());
+                let parts = Parts::Whole { nodes, way };
+                self.kept(key, parts, (nodes.first(), compressor), (x, parameters, seconds), tape, y)
             }
-            Way::ChannelGraph { .. } => self.first_pass_by_graph(nodes, x.buffer.clone()),
         };
-        let of_forward = self.seconds - before;
-        let first = nodes.first();
-        let packed = first.and_then(|node| packed_bytes(node, planned.compressor.as_ref()));
-        let moved = x.buffer.bytes();
-        let kept = match packed {
-            Some(bytes) => {
-                self.work(Work::moving(moved));
-                Kept { input: self.heap.take(bytes), is_packed: true, besides: vec![] }
-            }
-            None => Kept { input: x.buffer.clone(), is_packed: false, besides: vec![] },
-        };
-        let held = if kept.is_packed { kept.input.bytes() } else { x.buffer.bytes() };
-        self.segments.insert(key.to_owned(), SegmentPrediction { held, recompute_seconds: of_forward });
-        let wants_input = x.tracked;
-        drop(x);
         self.depth -= 1;
         self.mark(mark_name(key, "forward"));
+        y
+    }
+
+    /// Keeps the input of a segment that ran, with the output `y`.
+    #[allow(clippy::too_many_arguments)]
+    fn kept<'n>(
+        &mut self,
+        key: &str,
+        parts: Parts<'n>,
+        (first, compressor): (Option<&Node>, Option<&Compressor>),
+        (x, has_parameters, seconds): (Flow, bool, f64),
+        tape: &mut Tape<'n>,
+        y: Buffer,
+    ) -> Flow {
+        let tracked = x.tracked || has_parameters;
+        let kept = match first.and_then(|node| packed_bytes(node, compressor)) {
+            Some(bytes) => {
+                self.work(Work::moving(x.buffer.bytes()));
+                Kept { input: self.heap.take(bytes), is_packed: true }
+            }
+            None => Kept { input: x.buffer.clone(), is_packed: false },
+        };
+        let segment = self.segments.entry(key.to_owned()).or_default();
+        segment.held += kept.input.bytes();
+        segment.recompute_seconds += seconds;
         if tracked {
-            tape.push(Entry::Segment(Segment {
-                key: key.to_owned(),
-                parent: parent.to_owned(),
-                nodes,
-                keep: planned.keep,
-                kept,
-                wants_input,
-            }));
+            let segment = Segment { key: key.to_owned(), parts, kept, wants_input: x.tracked };
+            tape.push(Entry::Segment(segment));
         }
         Flow { buffer: y, tracked }
+    }
+
+    /// Layers in time chunks, one segment behind the other.
+    fn in_time<'n>(
+        &mut self,
+        key: &str,
+        nodes: &'n [Node],
+        pieces: Vec<TimeChunks>,
+        compressor: Option<&Compressor>,
+        mut x: Flow,
+        tape: &mut Tape<'n>,
+    ) -> Flow {
+        let all = leaves(nodes);
+        for (index, chunks) in pieces.into_iter().enumerate() {
+            let leaves: Vec<&'n Node> = all.get(chunks.leaves.clone()).unwrap_or_default().to_vec();
+            let before = self.seconds;
+            let y = self.first_pass_in_time(&leaves, &chunks, x.buffer.clone());
+            let seconds = self.seconds - before;
+            // What flows between them has no declared compressor.
+            let compressor = if index == 0 { compressor } else { Some(&Compressor::Auto) };
+            let parameters = leaves.iter().any(|node| !node.parameters.is_empty());
+            let first = leaves.first().copied();
+            let parts = Parts::InTime { leaves, chunks };
+            x = self.kept(key, parts, (first, compressor), (x, parameters, seconds), tape, y);
+        }
+        x
     }
 
     /// How the engine runs these nodes as a segment.
@@ -74,24 +109,25 @@ impl<'a> Machine<'a> {
     }
 
     fn has_segments_inside(&self, nodes: &[Node], parent: &str) -> bool {
-        let prefixes: Vec<String> = nodes
-            .iter()
-            .filter_map(|node| node.name().map(|name| crate::path::joined(parent, name) + "."))
-            .collect();
+        let inside = |node: &Node| node.name().map(|name| joined(parent, name) + ".");
+        let prefixes: Vec<String> = nodes.iter().filter_map(inside).collect();
         self.plan.segments().any(|(key, _)| prefixes.iter().any(|prefix| key.starts_with(prefix.as_str())))
     }
 
     /// Goes back through a segment.
     pub(super) fn segment_back(&mut self, segment: Segment<'_>, dy: Buffer) -> Option<Buffer> {
-        let key = segment.key.clone();
+        let Segment { key, parts, kept, wants_input } = segment;
         self.enter(&key);
         self.depth += 1;
-        let way = self.way(segment.nodes, &segment.parent, segment.keep);
-        let dx = match way {
-            Way::Graph => self.back_by_graph(segment, dy),
-            Way::InPlace { layer, groups } => self.back_in_place(segment, layer, &groups, dy),
-            Way::ChannelGraph { layer, groups } => self.back_by_channel_graph(segment, layer, &groups, dy),
-            Way::TimeChunks { ranges, in_place } => self.back_in_time_chunks(segment, &ranges, in_place, dy),
+        let dx = match parts {
+            Parts::InTime { leaves, chunks } => self.back_in_time(&leaves, &chunks, kept, wants_input, dy),
+            Parts::Whole { nodes, way: Way::InPlace { layer, groups } } => {
+                self.back_in_place(nodes, kept, wants_input, (layer, &groups), dy)
+            }
+            Parts::Whole { nodes, way: Way::ChannelGraph { layer, groups } } => {
+                self.back_by_channel_graph(nodes, kept, wants_input, (layer, &groups), dy)
+            }
+            Parts::Whole { nodes, .. } => self.back_by_graph(nodes, kept, wants_input, dy),
         };
         self.depth -= 1;
         self.mark(mark_name(&key, "backward"));
@@ -112,9 +148,8 @@ impl<'a> Machine<'a> {
         copy
     }
 
-    fn back_by_graph(&mut self, segment: Segment<'_>, dy: Buffer) -> Option<Buffer> {
-        let Segment { nodes, kept, wants_input, .. } = segment;
-        let x = self.unpacked(kept, nodes, wants_input);
+    fn back_by_graph(&mut self, nodes: &[Node], kept: Kept, wants_input: bool, dy: Buffer) -> Option<Buffer> {
+        let x = self.unpacked(kept, nodes.first(), wants_input);
         let mut tape = Tape::default();
         let y = self.plainly(nodes, Flow { buffer: x, tracked: wants_input }, Some(&mut tape));
         drop(y);
@@ -122,8 +157,8 @@ impl<'a> Machine<'a> {
     }
 
     /// The input of a segment again; what was kept goes.
-    pub(super) fn unpacked(&mut self, kept: Kept, nodes: &[Node], as_leaf: bool) -> Buffer {
-        let bytes = nodes.first().map_or(0, |node| node.input.bytes());
+    pub(super) fn unpacked(&mut self, kept: Kept, first: Option<&Node>, as_leaf: bool) -> Buffer {
+        let bytes = first.map_or(0, |node| node.input.bytes());
         if !kept.is_packed && !as_leaf {
             return kept.input;
         }
@@ -131,13 +166,5 @@ impl<'a> Machine<'a> {
         self.seconds += self.costs.seconds(Work::moving(bytes + kept.input.bytes()));
         drop(kept);
         x
-    }
-
-    /// The output of a layer for some of its time steps or channels.
-    pub(super) fn layer_forward(&mut self, node: &Node, input: &Incoming, output: usize) -> Buffer {
-        let footprint = node.footprint_for(input).unwrap_or_else(|| node.footprint());
-        let y = self.heap.take(output);
-        self.work(footprint.forward);
-        y
     }
 }

@@ -1,6 +1,6 @@
 //! What a forward leaves for its backward.
 
-use crate::plan::Keep;
+use crate::checkpoint::{TimeChunks, Way};
 use crate::search::heap::Buffer;
 use crate::search::outline::Node;
 
@@ -33,11 +33,18 @@ pub(super) struct Branch<'n> {
 #[derive(Debug)]
 pub(super) struct Segment<'n> {
     pub(super) key: String,
-    pub(super) parent: String,
-    pub(super) nodes: &'n [Node],
-    pub(super) keep: Keep,
+    pub(super) parts: Parts<'n>,
     pub(super) kept: Kept,
     pub(super) wants_input: bool,
+}
+
+/// What runs in a segment, and how.
+#[derive(Debug)]
+pub(super) enum Parts<'n> {
+    /// Nodes of one chain, as a whole.
+    Whole { nodes: &'n [Node], way: Way },
+    /// Layers, in time chunks.
+    InTime { leaves: Vec<&'n Node>, chunks: TimeChunks },
 }
 
 /// What a segment keeps.
@@ -46,8 +53,6 @@ pub(super) struct Kept {
     pub(super) input: Buffer,
     /// Whether the input is packed: else it is the tensor itself.
     pub(super) is_packed: bool,
-    /// Anything else.
-    pub(super) besides: Vec<Buffer>,
 }
 
 impl<'n> Tape<'n> {

@@ -1,34 +1,380 @@
 //! Segments in time chunks.
 
-use super::tape::{Segment, Tape};
-use super::{Flow, Machine};
+use super::channels::{in_block, part_of};
+use super::tape::Kept;
+use super::Machine;
+use crate::checkpoint::TimeChunks;
+use crate::module::{Footprint, Incoming, Work};
 use crate::search::heap::Buffer;
 use crate::search::outline::Node;
 use std::ops::Range;
 
-impl<'a> Machine<'a> {
-    pub(super) fn first_pass_in_time_chunks(
-        &mut self,
-        nodes: &[Node],
-        _ranges: &[Range<usize>],
-        _in_place: bool,
-        x: Buffer,
-    ) -> Buffer {
-        self.plainly(nodes, Flow { buffer: x, tracked: false }, None).buffer
+/// A share of the time steps.
+#[derive(Clone, Copy)]
+struct Share {
+    steps: usize,
+    of: usize,
+}
+
+impl Share {
+    fn of(range: &Range<usize>, window: usize) -> Self {
+        Share { steps: range.len(), of: window.max(1) }
     }
 
-    pub(super) fn back_in_time_chunks(
+    fn bytes(self, whole: usize) -> usize {
+        whole / self.of * self.steps
+    }
+
+    fn as_f64(self) -> f64 {
+        self.steps as f64 / self.of as f64
+    }
+
+    /// What a layer takes for these steps.
+    fn footprint(self, node: &Node) -> Footprint {
+        let mut dims = node.input.dims.clone();
+        if let Some(steps) = dims.first_mut() {
+            *steps = self.steps;
+        }
+        let input = Incoming { dims, ..node.input.clone() };
+        node.footprint_for(&input).unwrap_or_else(|| {
+            let whole = node.footprint();
+            let part =
+                |work: Work| Work { scratch: self.bytes(work.scratch), ..part_of(work, self.as_f64()) };
+            Footprint { forward: part(whole.forward), backward: part(whole.backward), ..whole }
+        })
+    }
+}
+
+/// The layers of such a segment.
+struct Layers<'s, 'n> {
+    before: &'s [&'n Node],
+    norm: Option<&'n Node>,
+    behind: &'s [&'n Node],
+    window: usize,
+}
+
+impl<'s, 'n> Layers<'s, 'n> {
+    fn of(leaves: &'s [&'n Node], chunks: &TimeChunks) -> Self {
+        let window = chunks.ranges.last().map_or(1, |range| range.end);
+        match chunks.norm {
+            None => Layers { before: leaves, norm: None, behind: &[], window },
+            Some(norm) => {
+                let (before, rest) = leaves.split_at(norm.min(leaves.len()));
+                let (norm, behind) =
+                    rest.split_first().map_or((None, rest), |(norm, rest)| (Some(*norm), rest));
+                Layers { before, norm, behind, window }
+            }
+        }
+    }
+}
+
+impl<'a> Machine<'a> {
+    pub(super) fn first_pass_in_time(&mut self, leaves: &[&Node], chunks: &TimeChunks, x: Buffer) -> Buffer {
+        let layers = Layers::of(leaves, chunks);
+        let last = layers.before.last();
+        let z = self.heap.take(last.map_or(x.bytes(), |node| node.output.bytes()));
+        for range in &chunks.ranges {
+            drop(self.chunk_of(layers.before, Share::of(range, layers.window)));
+        }
+        let Some(norm) = layers.norm else { return z };
+        self.seconds += self.costs.seconds(Work { scratch: 0, ..norm.footprint().forward });
+        if chunks.in_place {
+            for node in layers.behind {
+                self.seconds += self.costs.seconds(Work { scratch: 0, ..node.footprint().forward });
+            }
+            self.blocks(in_block(&norm.input), 2);
+            return z;
+        }
+        let output = layers.behind.last().map_or(z.bytes(), |node| node.output.bytes());
+        let beside = (output != z.bytes()).then(|| self.heap.take(output));
+        for range in &chunks.ranges {
+            let share = Share::of(range, layers.window);
+            // The norm's output is a copy of the chunk.
+            let n = self.heap.take(share.bytes(norm.output.bytes()));
+            let y = self.chunk_of(layers.behind, share);
+            drop((n, y));
+        }
+        beside.unwrap_or(z)
+    }
+
+    /// The outputs of layers for a chunk, one after the other; the last one's is given.
+    fn chunk_of(&mut self, layers: &[&Node], share: Share) -> Option<Buffer> {
+        let mut x: Option<Buffer> = None;
+        for node in layers {
+            let footprint = share.footprint(node);
+            if footprint.is_view {
+                continue;
+            }
+            let y = self.heap.take(share.bytes(node.output.bytes()));
+            self.work(footprint.forward);
+            x = Some(y);
+        }
+        x
+    }
+
+    /// A chunk of the input: unpacked, or a view of what is kept.
+    fn input_chunk(&mut self, leaves: &[&Node], kept: &Kept, share: Share) -> Buffer {
+        let bytes = leaves.first().map_or(0, |node| share.bytes(node.input.bytes()));
+        self.seconds += self.costs.seconds(Work::moving(bytes));
+        self.heap.take(if kept.is_packed { bytes } else { 0 })
+    }
+
+    pub(super) fn back_in_time(
         &mut self,
-        segment: Segment<'_>,
-        _ranges: &[Range<usize>],
-        _in_place: bool,
+        leaves: &[&Node],
+        chunks: &TimeChunks,
+        kept: Kept,
+        wants_input: bool,
         dy: Buffer,
     ) -> Option<Buffer> {
-        let Segment { nodes, kept, wants_input, .. } = segment;
-        let x = self.unpacked(kept, nodes, wants_input);
-        let mut tape = Tape::default();
-        let y = self.plainly(nodes, Flow { buffer: x, tracked: wants_input }, Some(&mut tape));
-        drop(y);
-        self.backward(tape, dy)
+        let layers = Layers::of(leaves, chunks);
+        let Some(norm) = layers.norm else {
+            return self.back_by_graph_in_time(
+                leaves,
+                layers.before,
+                &layers,
+                chunks,
+                &kept,
+                wants_input,
+                dy,
+            );
+        };
+        self.weight_gradients(norm);
+        let z = match chunks.in_place {
+            true => self.through_neurons(leaves, &layers, norm, chunks, &kept, dy),
+            false => self.through_norm(leaves, &layers, norm, chunks, &kept, dy),
+        };
+        match (chunks.has_layer, layers.before.split_last()) {
+            (true, Some((layer, before))) => {
+                let goes_on = wants_input || before.iter().any(|node| !node.parameters.is_empty());
+                let at_layer = self.through_layer(leaves, &layers, layer, chunks, &kept, goes_on, z)?;
+                match before.is_empty() {
+                    true => wants_input.then_some(at_layer),
+                    false => self.back_by_graph_in_time(
+                        leaves,
+                        before,
+                        &layers,
+                        chunks,
+                        &kept,
+                        wants_input,
+                        at_layer,
+                    ),
+                }
+            }
+            _ => self.back_by_graph_in_time(leaves, layers.before, &layers, chunks, &kept, wants_input, z),
+        }
+    }
+
+    /// Back through the neurons in ranges of their own, over the gradient.
+    fn through_neurons(
+        &mut self,
+        leaves: &[&Node],
+        layers: &Layers<'_, '_>,
+        norm: &Node,
+        chunks: &TimeChunks,
+        kept: &Kept,
+        dy: Buffer,
+    ) -> Buffer {
+        let state = norm.output.bytes() / layers.window.max(1);
+        let longest = chunks.ranges.iter().map(Range::len).max().unwrap_or(1);
+        let pieces = |range: &Range<usize>| {
+            let count = range.len().div_ceil(longest).max(1);
+            let (len, start) = (range.len(), range.start);
+            (0..count).map(move |piece| start + piece * len / count..start + (piece + 1) * len / count)
+        };
+        let ranges = &chunks.ranges_in_place;
+        // The potentials before each range but the first, on the way forward.
+        let mut potentials = Vec::new();
+        for range in ranges.iter().take(ranges.len().saturating_sub(1)) {
+            let v = self.heap.take(state);
+            for piece in pieces(range) {
+                let share = Share::of(&piece, layers.window);
+                let x = self.input_chunk(leaves, kept, share);
+                let z = self.chunk_of(layers.before, share);
+                self.neurons(norm, layers.behind, share, false);
+                drop((x, z));
+            }
+            potentials.push(v);
+        }
+        let mut dv = None;
+        for range in ranges.iter().rev() {
+            let share = Share::of(range, layers.window);
+            let several = pieces(range).count() > 1;
+            let whole = several.then(|| self.heap.take(share.bytes(norm.input.bytes())));
+            let mut z = None;
+            for piece in pieces(range) {
+                let share = Share::of(&piece, layers.window);
+                let x = self.input_chunk(leaves, kept, share);
+                let of_piece = self.chunk_of(layers.before, share);
+                drop(x);
+                if !several {
+                    z = of_piece;
+                }
+            }
+            self.neurons(norm, layers.behind, share, true);
+            drop((whole, z));
+            potentials.pop();
+            dv = dv.or_else(|| (!potentials.is_empty()).then(|| self.heap.take(state)));
+        }
+        dy
+    }
+
+    /// Norm and neurons of a chunk, a few channels at a time in each thread.
+    fn neurons(&mut self, norm: &Node, behind: &[&Node], share: Share, is_back: bool) {
+        for node in std::iter::once(&norm).chain(behind) {
+            let footprint = node.footprint();
+            self.seconds += self.costs.seconds(part_of(footprint.forward, share.as_f64()));
+            if is_back {
+                self.seconds += self.costs.seconds(part_of(footprint.backward, share.as_f64()));
+            }
+        }
+        self.blocks(share.bytes(in_block(&norm.input)), 3);
+    }
+
+    /// Back through the layers behind the norm by their graph.
+    fn through_norm(
+        &mut self,
+        leaves: &[&Node],
+        layers: &Layers<'_, '_>,
+        norm: &Node,
+        chunks: &TimeChunks,
+        kept: &Kept,
+        dy: Buffer,
+    ) -> Buffer {
+        let states = self.border_states(layers.behind, chunks);
+        for range in chunks.ranges.iter().take(chunks.ranges.len().saturating_sub(1)) {
+            let share = Share::of(range, layers.window);
+            let x = self.input_chunk(leaves, kept, share);
+            let z = self.chunk_of(layers.before, share);
+            let n = self.heap.take(share.bytes(norm.output.bytes()));
+            let y = self.chunk_of(layers.behind, share);
+            drop((x, z, n, y));
+        }
+        for range in chunks.ranges.iter().rev() {
+            let share = Share::of(range, layers.window);
+            let x = self.input_chunk(leaves, kept, share);
+            let z = self.chunk_of(layers.before, share);
+            drop(x);
+            let n = self.heap.take(2 * share.bytes(norm.output.bytes()));
+            let inside = self.graph_of(layers.behind, share, dy.bytes());
+            drop((z, n, inside));
+        }
+        drop(states);
+        self.seconds += self.costs.seconds(norm.footprint().backward);
+        dy
+    }
+
+    /// The states of neurons before each chunk but the first.
+    fn border_states(&mut self, layers: &[&Node], chunks: &TimeChunks) -> Buffer {
+        let window = chunks.ranges.last().map_or(1, |range| range.end).max(1);
+        let of = |node: &&Node| match &node.step {
+            crate::module::Step::Part { part, .. } if part.window_neuron().is_some() => {
+                node.output.bytes() / window
+            }
+            _ => 0,
+        };
+        let states: usize = layers.iter().map(of).sum();
+        self.heap.take(states * (chunks.ranges.len() - 1))
+    }
+
+    /// A chunk through layers by their graph and back.
+    fn graph_of(&mut self, layers: &[&Node], share: Share, gradient: usize) -> Buffer {
+        let mut kept = Vec::new();
+        for node in layers {
+            let footprint = share.footprint(node);
+            if footprint.is_view {
+                continue;
+            }
+            kept.push(self.heap.take(share.bytes(node.output.bytes()) + footprint.keeps));
+            self.work(footprint.forward);
+        }
+        let part = self.heap.take(share.bytes(gradient));
+        for node in layers.iter().rev() {
+            self.weight_gradients(node);
+            self.work(share.footprint(node).backward);
+            if !share.footprint(node).is_in_place {
+                drop(self.heap.take(share.bytes(node.input.bytes())));
+            }
+        }
+        drop(kept);
+        part
+    }
+
+    /// Back through the norm and the layer in front of it, chunk by chunk.
+    #[allow(clippy::too_many_arguments)]
+    fn through_layer(
+        &mut self,
+        leaves: &[&Node],
+        layers: &Layers<'_, '_>,
+        layer: &Node,
+        chunks: &TimeChunks,
+        kept: &Kept,
+        is_wanted: bool,
+        dy: Buffer,
+    ) -> Option<Buffer> {
+        let before = &layers.before[..layers.before.len().saturating_sub(1)];
+        let beside = is_wanted && layer.input.bytes() > dy.bytes();
+        let mut dx = None;
+        for range in chunks.ranges.iter().rev() {
+            let share = Share::of(range, layers.window);
+            let x = self.input_chunk(leaves, kept, share);
+            let features = self.chunk_of(before, share);
+            let x = features.or(Some(x));
+            let footprint = share.footprint(layer);
+            let z = self.heap.take(share.bytes(layer.output.bytes()));
+            self.work(footprint.forward);
+            self.blocks(share.bytes(in_block(&layer.output)), 2);
+            drop(z);
+            let dz = self.heap.take(share.bytes(layer.output.bytes()));
+            self.weight_gradients(layer);
+            self.work(footprint.backward);
+            let part = is_wanted
+                .then(|| self.in_place_of(dz, share.bytes(layer.input.bytes()), footprint.is_in_place));
+            if beside {
+                dx.get_or_insert_with(|| self.heap.take(layer.input.bytes()));
+            }
+            drop((part, x));
+        }
+        match (is_wanted, dx) {
+            (false, _) => None,
+            (true, Some(dx)) => Some(dx),
+            (true, None) => Some(self.in_place_of(dy, layer.input.bytes(), true)),
+        }
+    }
+
+    /// Back through layers by their graph, chunk by chunk.
+    #[allow(clippy::too_many_arguments)]
+    fn back_by_graph_in_time(
+        &mut self,
+        leaves: &[&Node],
+        inside: &[&Node],
+        layers: &Layers<'_, '_>,
+        chunks: &TimeChunks,
+        kept: &Kept,
+        wants_input: bool,
+        dy: Buffer,
+    ) -> Option<Buffer> {
+        let input = leaves.first().map_or(0, |node| node.input.bytes());
+        let states = self.border_states(inside, chunks);
+        let mut dx = None;
+        for range in chunks.ranges.iter().rev() {
+            let share = Share::of(range, layers.window);
+            let x = self.input_chunk(leaves, kept, share);
+            // A leaf is a copy.
+            let leaf = wants_input.then(|| self.heap.take(share.bytes(input)));
+            let part = self.graph_of(inside, share, dy.bytes());
+            if wants_input && input > dy.bytes() {
+                let of_chunk = self.heap.take(share.bytes(input));
+                dx.get_or_insert_with(|| self.heap.take(input));
+                drop(of_chunk);
+            }
+            drop((x, leaf, part));
+        }
+        drop(states);
+        match (wants_input, dx) {
+            (false, _) => None,
+            (true, Some(dx)) => Some(dx),
+            (true, None) => Some(self.in_place_of(dy, input, true)),
+        }
     }
 }
