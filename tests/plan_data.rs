@@ -222,7 +222,7 @@ fn more_chunks_than_time_steps_are_noted_once() {
 }
 
 #[test]
-fn states_between_chunks_are_in_the_held_bytes() {
+fn no_states_between_chunks_are_held_until_backward() {
     let held = |name: &'static str, chunks| {
         let block = block(seeded(&VarMap::new(), 0, DType::F32, CPU));
         let context = &mut Context::training(&Session::new(0));
@@ -232,7 +232,8 @@ fn states_between_chunks_are_in_the_held_bytes() {
         held.packed + held.shared
     };
     let one = held("in one", 1);
-    let state = 2 * 2 * 4 * 4 * 4;
-    assert_eq!(held("in two", 2) - one, state);
-    assert_eq!(held("in four", 4) - one, 3 * state);
+    // The input at least, so that nothing is not mistaken for no more.
+    assert!(one > 0);
+    assert_eq!(held("in two", 2), one);
+    assert_eq!(held("in four", 4), one);
 }
