@@ -29,6 +29,8 @@ use std::ops::Range;
 
 /// Input channels from which rows of lanes cost less than they save.
 const CHANNELS: usize = 16;
+/// The same for kernels of 1x1.
+const POINTWISE_CHANNELS: usize = 32;
 /// Channels from which the transforms of tiles do.
 const TILES_CHANNELS: usize = 32;
 /// Tiles of an image from which transformed weights do, with a few images.
@@ -69,7 +71,9 @@ impl Dispatch {
             // All output channels are present here.
             backward: tiles(Tiles::backward(geometry)).filter(|tiles| tiles.outputs >= TILES_CHANNELS),
             spikes: geometry.is_plain_3x3() && geometry.inputs >= CHANNELS,
-            pointwise: geometry.is_pointwise() && geometry.groups == 1 && geometry.inputs >= CHANNELS,
+            pointwise: geometry.is_pointwise()
+                && geometry.groups == 1
+                && geometry.inputs >= POINTWISE_CHANNELS,
         }
     }
 
