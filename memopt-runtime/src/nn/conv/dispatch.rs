@@ -31,6 +31,8 @@ use std::ops::Range;
 
 /// Input channels from which rows of lanes cost less than they save.
 const CHANNELS: usize = 16;
+/// The same for kernels of 1x1.
+const POINTWISE_CHANNELS: usize = 32;
 /// Channels from which the transforms of tiles do.
 const TILES_CHANNELS: usize = 32;
 /// Tiles of an image from which transformed weights do, with a few images.
@@ -78,7 +80,9 @@ impl Dispatch {
                 .filter(|tiles| tiles.outputs >= TILES_CHANNELS && tiles.of_image() >= WEIGHT_TILES)
                 .filter(has_short_rows),
             spikes: geometry.is_plain_3x3() && geometry.inputs >= CHANNELS,
-            pointwise: geometry.is_pointwise() && geometry.groups == 1 && geometry.inputs >= CHANNELS,
+            pointwise: geometry.is_pointwise()
+                && geometry.groups == 1
+                && geometry.inputs >= POINTWISE_CHANNELS,
         }
     }
 

@@ -56,7 +56,7 @@ use std::ops::Range;
 ///   on both sides. Results are about as exact as with products in the same precision, but other bits. An image, its
 ///   gradient or 32 output channels with values of 2^48 or more, infinity or NaN: by products.
 ///
-/// Kernels of 1x1 with stride 1, no padding and one group: images of zeros and ones, with 30% of ones at most and 16 channels or
+/// Kernels of 1x1 with stride 1, no padding and one group: images of zeros and ones, with 30% of ones at most and 32 channels or
 /// more, by their ones, for blocks of 32 output channels, and a last one of more than 16, whose weights are finite.
 ///
 /// Everything else: by products of the unfolded image, one image at a time, over bands of its rows that take a few hundred

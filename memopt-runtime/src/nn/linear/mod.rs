@@ -28,7 +28,7 @@ use std::ops::Range;
 /// `[T, N, ..., in]` -> `[T, N, ..., out]`; `weight` is `[out, in]`. As PyTorch's `Linear`. Products are made for one
 /// time step at a time; the function keeps the input (shared) and nothing else.
 ///
-/// Rows of zeros and ones with 25% of ones at most are computed by their ones, with additions only, and so is the gradient of the
+/// Rows of zeros and ones with 40% of ones at most are computed by their ones, with additions only, and so is the gradient of the
 /// weight of a time step with 30% at most; from 32 input features on, for blocks of 32 output features, and a last one of more
 /// than 16, whose weights are finite. The rest is products.
 #[derive(Debug, Clone)]

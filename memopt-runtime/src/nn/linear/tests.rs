@@ -183,11 +183,11 @@ fn output_channels_may_be_cut_between_groups() {
 /// Zero times infinity is no number.
 #[test]
 fn a_weight_that_is_not_finite_is_not_hidden() {
-    let sizes = Sizes { steps: 1, rows: 4, inputs: 20, outputs: 70 };
+    let sizes = Sizes { steps: 1, rows: 4, inputs: 50, outputs: 70 };
     let case = Case { sizes, rows: vec![Some(0), Some(10), None, Some(10)], seed: 2 };
     for bad in [f32::NAN, f32::INFINITY] {
         let mut weight = case.weight();
-        weight[40 * 20 + 4] = bad;
+        weight[40 * 50 + 4] = bad;
         let y = forward_of(SimdLevel::detected(), sizes, &case.x(), &weight, &case.bias());
         for (index, y) in y.iter().enumerate() {
             assert_eq!(y.is_finite(), index % 70 != 40, "{index}");
