@@ -36,7 +36,7 @@ const WEIGHT_TILES: usize = 16;
 /// An output is computed from spikes if there are at most this many ones among 100 pixels: with more, tiles are faster.
 const OUTPUT_PERCENT: usize = 22;
 /// The same for the gradient of the weight.
-const WEIGHT_PERCENT: usize = 40;
+const WEIGHT_PERCENT: usize = 50;
 /// Bytes of the masks that exist at a time, about.
 const MASKS: usize = 4 << 20;
 
