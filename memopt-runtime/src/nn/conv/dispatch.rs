@@ -42,7 +42,7 @@ const WEIGHT_TILES: usize = 16;
 /// An output is computed from spikes if there are at most this many ones among 100 pixels: with more, tiles are faster.
 pub(super) const OUTPUT_PERCENT: usize = 22;
 /// The same for the gradient of the weight.
-pub(super) const WEIGHT_PERCENT: usize = 40;
+pub(super) const WEIGHT_PERCENT: usize = 50;
 /// Bytes of the masks that exist at a time, about.
 const MASKS: usize = 4 << 20;
 

@@ -49,7 +49,7 @@ use std::ops::Range;
 /// How it is computed depends on the sizes of one image, its values and the weights, never on how the window is cut. Kernels
 /// of 3x3 with stride and dilation 1 and one group:
 ///
-/// - Images of zeros and ones, with 22% of ones at most (40% for the gradient of the weight) and 16 channels or more: by their
+/// - Images of zeros and ones, with 22% of ones at most (50% for the gradient of the weight) and 16 channels or more: by their
 ///   ones, with additions only.
 /// - Others, and the gradient of the input, with 32 channels or more and four tiles or more: by tiles of 2x2 outputs
 ///   (Winograd), 16 multiplications instead of 36; the gradient of the weight with 16 tiles or more and 32 channels or more
