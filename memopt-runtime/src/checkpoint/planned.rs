@@ -3,6 +3,7 @@
 use super::compressors::Compressors;
 use super::fit;
 use super::part::Planner;
+use super::saved;
 use crate::compress::SpikeCompressor;
 use crate::module::{Checkpointable, Context, Session, Signal};
 use crate::plan::Plan;
@@ -117,6 +118,11 @@ impl<M: Checkpointable> Planned<M> {
     /// Those of the parts.
     pub fn predict(&self, x: impl Into<Signal>) -> Result<Signal> {
         self.session.forward(false, |context| self.model.detached().forward(x.into(), context))
+    }
+
+    /// The parts of the model as a tree, each segment with how it is kept.
+    pub fn tree(&self) -> String {
+        saved::tree(&self.model.composition().unwrap_or_default(), &self.plan)
     }
 
     /// The plan.

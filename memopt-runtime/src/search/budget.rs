@@ -35,9 +35,20 @@ pub(super) fn fastest_within(
     let labels = search.chain(&traced.nodes, "", flow, vec![Label::default()], &around);
     // The output, and the gradient of it.
     let ends = 2 * traced.output.bytes();
+    if gradients_at_the_end(&traced.nodes) > limit {
+        return None;
+    }
     let fitting = labels.into_iter().filter(|label| label.held + ends <= limit);
     let best = fitting.min_by(|a, b| a.seconds.total_cmp(&b.seconds).then(a.segments.cmp(&b.segments)))?;
     Some(best.plan())
+}
+
+/// What is there when all gradients of weights are, and Candle adds the largest of them to zeros.
+fn gradients_at_the_end(nodes: &[Node]) -> usize {
+    let mut all = Parameters::default();
+    all.add(nodes);
+    let largest = nodes.iter().flat_map(|node| &node.parameters).map(|(_, bytes)| *bytes).max();
+    all.bytes + 2 * largest.unwrap_or_default()
 }
 
 /// The smallest limit within which there is a plan, to a thousandth.
@@ -185,7 +196,7 @@ impl Search<'_> {
                 let Some(key) = key_of(run).filter(|_| !run.iter().all(Node::is_view)) else { continue };
                 let mut behind = around.clone();
                 behind.later.add(&nodes[end..]);
-                for keep in self.ways(run) {
+                for keep in ways(run) {
                     let segment = Segment { keep, compressor: self.compressor(&key, run) };
                     let plan = Plan::new().with(key.clone(), segment.clone());
                     let unit = unit(run, parent, flow.tracked, &plan, self.costs);
@@ -359,24 +370,6 @@ impl Search<'_> {
         labels.into_iter().filter_map(join).collect()
     }
 
-    /// The ways in which a run of parts can be a segment.
-    fn ways(&self, run: &[Node]) -> Vec<Keep> {
-        let mut ways = vec![Keep::Recompute];
-        let mut last = vec![Keep::Recompute];
-        // As long as there are more chunks to be had.
-        for _ in 0..8 {
-            let next: Vec<Keep> = last.iter().flat_map(|&keep| chunked(keep, 2, run)).collect();
-            if next.is_empty() {
-                break;
-            }
-            ways.extend(&next);
-            last = next;
-        }
-        let channels = run.iter().filter_map(|node| node.output.dims.get(2)).max().copied().unwrap_or(1);
-        ways.retain(|keep| !matches!(keep, Keep::ChannelChunks(chunks) if *chunks > channels.max(2)));
-        ways
-    }
-
     fn compressor(&self, key: &str, run: &[Node]) -> Option<Compressor> {
         if let Some(named) = self.options.compressors.get(key) {
             return Some(named.clone());
@@ -390,6 +383,23 @@ impl Search<'_> {
             _ => found(first),
         }
     }
+}
+
+/// The ways in which a run of parts can be a segment.
+pub(super) fn ways(run: &[Node]) -> Vec<Keep> {
+    let mut ways = vec![Keep::Recompute];
+    let mut last = vec![Keep::Recompute];
+    let channels = run.iter().filter_map(|node| node.output.dims.get(2)).max().copied().unwrap_or(1);
+    let is_some = |keep: &Keep| !matches!(keep, Keep::ChannelChunks(chunks) if *chunks > channels.max(2));
+    // As long as there are more chunks to be had.
+    for _ in 0..8 {
+        last = last.iter().flat_map(|&keep| chunked(keep, 2, run)).filter(is_some).collect();
+        if last.is_empty() {
+            break;
+        }
+        ways.extend(&last);
+    }
+    ways
 }
 
 /// Those ways that no other is as good as.

@@ -2,6 +2,7 @@
 
 use super::budget::{fastest_within, smallest_peak};
 use super::cost::CostTable;
+use super::heap::Mark;
 use super::levels::{self, Counts, Found};
 use super::locate::locate;
 use super::optimized::Optimized;
@@ -89,7 +90,9 @@ pub fn optimize<M: Checkpointable>(
     let resolved = options.resolve(!samples.is_empty())?;
     let targets = targets_of(&model, options.targets.as_ref())?;
     let costs = CostTable::default();
+    options.tell("looking at what flows through the model");
     let traced = traced(&model, &samples, costs.threads())?;
+    options.tell("searching");
     let mut search = Search { options: &options, resolved, targets, costs, notes: vec![] };
     let (found, baseline) = search.find(&model, traced.as_ref().map(|(traced, _)| traced), &samples)?;
     let found = search.agree(found)?;
@@ -106,6 +109,7 @@ pub fn optimize<M: Checkpointable>(
     )?;
     let measured = match samples.first() {
         Some(sample) if search.verifies(&found) => {
+            options.tell("running a step of the plan");
             if options.warm_up {
                 verify::step(&planned, sample)?;
             }
@@ -435,7 +439,9 @@ impl Search<'_> {
             log,
             cost_table: self.costs.version(),
             curve_before: baseline.map(|baseline| baseline.marks).unwrap_or_default(),
-            curve_after: prediction.marks,
+            curve_after: measured
+                .and_then(|measured| measured.curve)
+                .map_or(prediction.marks, |curve| marks_of(&curve)),
             plan,
         }
     }
@@ -452,6 +458,17 @@ impl Search<'_> {
         ];
         words.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
+}
+
+/// A measured curve in the form of a predicted one.
+fn marks_of(curve: &crate::memory::Curve) -> Vec<Mark> {
+    let bytes = |bytes: isize| usize::try_from(bytes).unwrap_or_default();
+    let of = |mark: &crate::memory::Mark| Mark {
+        name: mark.name.to_string(),
+        live: bytes(mark.live),
+        peak: bytes(mark.peak_since_previous),
+    };
+    curve.marks().iter().map(of).collect()
 }
 
 /// What each level adds.

@@ -71,6 +71,13 @@ impl<M: Checkpointable> Optimized<M> {
     }
 }
 
+/// The parts of the model as a tree, each segment with how it is kept.
+impl<M: Checkpointable> std::fmt::Display for Optimized<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.planned.tree())
+    }
+}
+
 impl<M> Deref for Optimized<M> {
     type Target = M;
 

@@ -42,6 +42,17 @@ pub struct Options {
     pub(super) seed: u64,
     pub(super) carries_states: bool,
     pub(super) agreement: Option<Arc<dyn Agreement>>,
+    pub(super) progress: Option<Progress>,
+}
+
+/// Who is told what a search does now.
+#[derive(Clone)]
+pub(super) struct Progress(Arc<dyn Fn(&str) + Send + Sync>);
+
+impl std::fmt::Debug for Progress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Progress")
+    }
 }
 
 /// How the processes of a group come to one plan: each calls it with what it found, in the same order.
@@ -83,6 +94,7 @@ impl Default for Options {
             seed: 0,
             carries_states: false,
             agreement: None,
+            progress: None,
         }
     }
 }
@@ -205,6 +217,19 @@ impl Options {
     /// Of a group of processes that must come to one plan.
     pub fn agreement(self, agreement: Arc<dyn Agreement>) -> Self {
         Options { agreement: Some(agreement), ..self }
+    }
+
+    /// Is told what the search does now, for a line on a terminal.
+    pub fn progress(self, tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Options { progress: Some(Progress(Arc::new(tell))), ..self }
+    }
+
+    /// Tells whoever wants to know.
+    pub(super) fn tell(&self, what: &str) {
+        tracing::debug!("{what}");
+        if let Some(Progress(tell)) = &self.progress {
+            tell(what);
+        }
     }
 
     /// What these options come to.

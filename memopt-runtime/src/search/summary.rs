@@ -86,7 +86,7 @@ pub struct Summary {
     /// The predicted memory curve of a step that retains everything.
     #[serde(skip)]
     pub curve_before: Vec<Mark>,
-    /// That of this plan.
+    /// That of this plan: measured where bytes are counted, else predicted.
     #[serde(skip)]
     pub curve_after: Vec<Mark>,
 }

@@ -1,8 +1,8 @@
 //! The search on small models, against brute force.
 
-use super::budget::{fastest_within, smallest_peak};
+use super::budget::{fastest_within, smallest_peak, ways};
 use super::cost::CostTable;
-use super::locate::{chunked, found, key_of, locate};
+use super::locate::{found, key_of, locate};
 use super::options::Options;
 use super::outline::{Body, Node};
 use super::simulate::predict;
@@ -12,7 +12,7 @@ use crate::checkpoint::{Planned, Targets};
 use crate::module::{Checkpointable, Composition, Context, JoinOp, Session, Signal, Step};
 use crate::nn::{init::seeded, BatchNorm, BatchNormConfig, Conv2d, Conv2dConfig, Lif, Linear};
 use crate::parameters::{Parameters, Visitor};
-use crate::plan::{Compressor, Keep, Plan, Segment};
+use crate::plan::{Compressor, Plan, Segment};
 use crate::Result;
 use candle_core::{DType, Device, Tensor};
 use candle_nn::{VarBuilder, VarMap};
@@ -117,11 +117,9 @@ fn all_plans(nodes: &[Node], parent: &str) -> Vec<Plan> {
         for end in index + 1..=nodes.len().min(index + 4) {
             let run = &nodes[index..end];
             let Some(key) = key_of(run) else { continue };
-            let mut ways = vec![Keep::Recompute];
-            ways.extend(chunked(Keep::Recompute, 2, run));
             let segment = |keep| Segment { keep, compressor: found(&run[0]) };
             let on: Vec<Plan> =
-                ways.into_iter().map(|keep| Plan::new().with(key.clone(), segment(keep))).collect();
+                ways(run).into_iter().map(|keep| Plan::new().with(key.clone(), segment(keep))).collect();
             at[end].extend(times(&before, &on));
         }
     }

@@ -5,7 +5,7 @@ use super::geometry::Geometry;
 use super::lanes::LANES;
 use super::spikes::SpikeMasks;
 use super::split::ranges_for;
-use super::winograd::Tiles;
+use super::winograd::{self, Tiles};
 use crate::module::{Footprint, Incoming, Work};
 use candle_core::DType;
 
@@ -13,6 +13,8 @@ use candle_core::DType;
 mod cost {
     /// By tiles: fewer products, and the transforms.
     pub const TILES: f64 = 0.75;
+    /// The same for the gradient of the weight.
+    pub const WEIGHT_TILES: f64 = 0.9;
     /// Of the unfolded image.
     pub const UNFOLDED: f64 = 1.4;
     /// An addition, event by event, to an output.
@@ -94,7 +96,8 @@ impl Sizes<'_> {
 
     fn backward(&self) -> Work {
         let ways = Ways::of(self.x, self.dispatch.spikes, WEIGHT_PERCENT);
-        let of_weight = if ways.any_dense { cost::UNFOLDED } else { cost::WEIGHT_EVENT * ways.ones };
+        let dense = if self.dispatch.weight.is_some() { cost::WEIGHT_TILES } else { cost::UNFOLDED };
+        let of_weight = if ways.any_dense { dense } else { cost::WEIGHT_EVENT * ways.ones };
         let of_input = if self.dispatch.backward.is_some() { cost::TILES } else { cost::UNFOLDED };
         Work { products: self.products() * (of_weight + of_input), ..Work::moving(2 * self.moved()) }
     }
@@ -110,15 +113,15 @@ impl Sizes<'_> {
         image * round
     }
 
-    /// Bytes of a thread that works with tiles, or with unfolded images.
-    fn of_thread(&self, tiles: Option<Tiles>) -> usize {
+    /// Bytes of a thread that works with tiles, or with unfolded images; tasks are of so many images.
+    fn of_thread(&self, tiles: Option<Tiles>, images: usize) -> usize {
         let unfolded = || {
             let band = self.geometry.bands(self.geometry.inputs).next().map_or(0, |rows| rows.len());
             self.geometry.inputs * self.geometry.area() * band * self.geometry.to[1]
         };
         let half = self.real() != self.x.dtype.size_in_bytes();
         let copies = if half { self.geometry.input_image() + self.geometry.output_image() } else { 0 };
-        (tiles.map_or_else(unfolded, |tiles| tiles.scratch()) + copies) * self.real()
+        (tiles.map_or_else(unfolded, |tiles| tiles.scratch(images)) + copies) * self.real()
     }
 
     fn forward_scratch(&self) -> usize {
@@ -128,25 +131,35 @@ impl Sizes<'_> {
         let blocks = if ways.any_spikes { lanes * geometry.inputs * geometry.area() } else { 0 };
         let tiles = self.dispatch.forward.filter(|_| ways.any_dense);
         let transformed = tiles.map_or(0, |_| 16 * geometry.inputs * lanes);
-        let of_thread = if ways.any_dense { self.of_thread(tiles) } else { 0 };
         let most = self.dispatch.forward.as_ref().map_or(1, Tiles::images_at_a_time);
         let weights = (blocks + transformed) * self.real();
         let parts = if self.dispatch.spikes { self.parts(most, geometry.outputs) } else { None };
         let shared = match parts {
             // Each part has its own weights, and as many are worked on as there are threads.
-            Some(parts) => {
+            Some((parts, _)) => {
                 let output = self.images * geometry.output_image() * self.x.dtype.size_in_bytes();
                 weights * self.x.threads.min(parts) / parts + output
             }
             None => weights,
         };
+        let (task, tiles) = match parts {
+            Some((_, outputs)) => (self.images, tiles.map(|tiles| tiles.with_outputs(outputs))),
+            None => (self.together(most), tiles),
+        };
+        let of_thread = if ways.any_dense { self.of_thread(tiles, task) } else { 0 };
         self.masks() + shared + of_thread * self.x.threads
     }
 
-    /// Where there are so few images that threads share the channels out: in how many parts.
-    fn parts(&self, most: usize, outputs: usize) -> Option<usize> {
+    /// Images of one task.
+    fn together(&self, most: usize) -> usize {
+        (self.images / (2 * self.x.threads)).clamp(1, most)
+    }
+
+    /// Where there are so few images that threads share the channels out: in how many parts, and how many channels are in one.
+    fn parts(&self, most: usize, outputs: usize) -> Option<(usize, usize)> {
         let work = self.images * self.geometry.work();
-        ranges_for(self.x.threads, self.images.div_ceil(most), outputs, work).map(|ranges| ranges.len())
+        let ranges = ranges_for(self.x.threads, self.images.div_ceil(most), outputs, work)?;
+        Some((ranges.len(), ranges.first().map_or(outputs, |range| range.len())))
     }
 
     fn backward_scratch(&self) -> usize {
@@ -156,30 +169,48 @@ impl Sizes<'_> {
     fn weight_gradient_scratch(&self) -> usize {
         let geometry = self.geometry;
         let ways = Ways::of(self.x, self.dispatch.spikes, WEIGHT_PERCENT);
-        let mut of_thread = 0;
+        let (mut elements, threads) = (0, self.x.threads);
         if ways.any_spikes {
             let padded = (geometry.from[0] + 2) * (geometry.from[1] + 2);
-            of_thread = (padded + geometry.inputs * geometry.area()) * LANES;
+            elements = (padded + geometry.inputs * geometry.area()) * LANES * threads;
         }
         if ways.any_dense {
-            of_thread = of_thread.max(geometry.weight_gradient_scratch());
+            elements = elements.max(match &self.dispatch.weight {
+                Some(tiles) => winograd::weight_gradient_scratch(tiles, self.images, threads),
+                None => geometry.weight_gradient_scratch() * threads,
+            });
         }
-        self.masks() + of_thread * self.real() * self.x.threads
+        self.masks() + elements * self.real()
     }
 
     fn input_gradient_scratch(&self) -> usize {
-        let geometry = self.geometry;
+        let (geometry, threads) = (self.geometry, self.x.threads);
         let Some(tiles) = self.dispatch.backward else {
-            return self.of_thread(None) * self.x.threads;
+            return (self.of_thread(None, 1) + self.copies(1)) * threads;
         };
         let weights = 16 * geometry.outputs * geometry.inputs.next_multiple_of(LANES) * self.real();
-        let shared = match self.parts(tiles.images_at_a_time(), tiles.outputs) {
-            Some(parts) => {
+        let most = tiles.images_at_a_time();
+        match self.parts(most, tiles.outputs) {
+            Some((parts, outputs)) => {
                 let input = self.images * geometry.input_image() * self.real();
-                weights * self.x.threads.min(parts) / parts + input
+                let of_thread = self.of_thread(Some(tiles.with_outputs(outputs)), self.images);
+                weights * threads.min(parts) / parts + input + of_thread * threads
             }
-            None => weights,
-        };
-        shared + self.of_thread(Some(tiles)) * self.x.threads
+            None => {
+                let images = self.together(most);
+                weights + (self.of_thread(Some(tiles), images) + self.copies(images)) * threads
+            }
+        }
+    }
+
+    /// Bytes of the gradients that a task writes over.
+    fn copies(&self, images: usize) -> usize {
+        let geometry = self.geometry;
+        let in_place = geometry.input_image() <= geometry.output_image();
+        if in_place {
+            images * geometry.output_image() * self.real()
+        } else {
+            0
+        }
     }
 }

@@ -20,7 +20,11 @@ impl<'a> Machine<'a> {
         for node in behind {
             self.seconds += self.costs.seconds(Work { scratch: 0, ..node.footprint().forward });
         }
+        // The potentials after the window, of all channels.
+        let window = behind.first().and_then(|norm| norm.input.dims.first().copied()).unwrap_or(1).max(1);
+        let potentials = self.heap.take(z.bytes() / window);
         self.blocks(behind.first().map_or(0, |norm| in_block(&norm.input)), 2);
+        drop(potentials);
         z
     }
 

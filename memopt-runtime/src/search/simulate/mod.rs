@@ -64,6 +64,11 @@ pub(super) fn predict(traced: &Traced, plan: &Plan, costs: &CostTable) -> Predic
     machine.heap.mark("loss".into());
     if tracked {
         drop(machine.backward(tape, gradient));
+        // Candle adds the gradient of each weight to zeros.
+        machine.heap.enter("gradients");
+        let most = machine.gradients.values().map(Buffer::bytes).max().unwrap_or_default();
+        drop(machine.heap.take(2 * most));
+        machine.heap.mark("gradients".into());
     }
     machine.finish(held)
 }

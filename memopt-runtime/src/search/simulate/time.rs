@@ -82,7 +82,9 @@ impl<'a> Machine<'a> {
             for node in layers.behind {
                 self.seconds += self.costs.seconds(Work { scratch: 0, ..node.footprint().forward });
             }
+            let potentials = self.heap.take(z.bytes() / layers.window);
             self.blocks(in_block(&norm.input), 2);
+            drop(potentials);
             return z;
         }
         let output = layers.behind.last().map_or(z.bytes(), |node| node.output.bytes());

@@ -28,7 +28,7 @@ use crate::nn::element::Real;
 use crate::nn::product::{multiply, Matrix};
 use crate::Result;
 use std::ops::Range;
-pub(super) use weight_gradient::{add_weight_gradient, has_short_rows};
+pub(super) use weight_gradient::{add_weight_gradient, has_short_rows, scratch as weight_gradient_scratch};
 pub(super) use weights::Weights;
 
 /// Input channels of one product. With more, `gemm`'s own blocks would depend on the other sizes.
@@ -108,9 +108,9 @@ impl Tiles {
         (self.rows_at_a_time() / self.count()[0]).max(1)
     }
 
-    /// Elements of the buffers of a thread.
-    pub fn scratch(&self) -> usize {
-        let rows = self.rows_at_a_time();
+    /// Elements of the buffers of a thread, in a task of so many images.
+    pub fn scratch(&self, images: usize) -> usize {
+        let rows = self.rows_at_a_time().min(images * self.count()[0]);
         let count = (rows * self.count()[1]).next_multiple_of(16);
         let pixels = (2 * rows.min(self.count()[0]) + 2) * self.from[1].max(self.to[1]) * LANES;
         Layout::new(count, self.inputs).len() + Layout::new(count, OUTPUTS.min(self.outputs)).len() + pixels

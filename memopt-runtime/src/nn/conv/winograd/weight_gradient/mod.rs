@@ -100,6 +100,16 @@ impl Cut {
     }
 }
 
+/// Elements of the buffers for so many images, with so many threads.
+pub(in crate::nn::conv) fn scratch(tiles: &Tiles, images: usize, threads: usize) -> usize {
+    let cut = Cut::new(tiles);
+    let (slots, slot) = (cut.slots(), cut.layout(tiles).len());
+    let bands = (images * cut.bands).max(1);
+    let together = (threads * TRANSFORMED / (slots * slot)).clamp(1, bands);
+    let sums = tiles.outputs.next_multiple_of(LANES) * tiles.inputs * AREA;
+    sums + together * slots * slot + threads * Layout::new(cut.width, cut.width).len()
+}
+
 /// Whether a row of tiles of all channels is short enough to be worked on as a whole.
 pub(in crate::nn::conv) fn has_short_rows(tiles: &Tiles) -> bool {
     tiles.count()[1] * (tiles.inputs + tiles.outputs) <= ROW
