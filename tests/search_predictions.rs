@@ -93,7 +93,12 @@ fn check<M: Checkpointable + Clone>(
     inside: &[&str],
 ) -> f64 {
     let mut worst = 0f64;
+    // To look at some of them.
+    let only = std::env::var("MEMOPT_PREDICTION_ONLY").ok();
     let mut see = |name: &str, plan: &Plan| {
+        if only.as_ref().is_some_and(|only| !format!("{model}: {name}").contains(only)) {
+            return;
+        }
         worst = worst.max(error(&format!("{model}: {name}"), net, plan, x));
     };
     see("plain", &Plan::new());

@@ -77,6 +77,11 @@ impl Leaf {
         }
     }
 
+    /// Whether it is known to leave no state: a layer with weights, or one that is linear.
+    pub(super) fn is_stateless(&self) -> bool {
+        self.channel_layer().is_some() || self.linear_map().is_some()
+    }
+
     /// Its pieces, if it is a norm over the whole window.
     pub(super) fn window_norm(&self) -> Option<&dyn WindowNorm> {
         match &self.step {

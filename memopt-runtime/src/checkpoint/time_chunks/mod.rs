@@ -110,7 +110,8 @@ pub(in crate::checkpoint) fn layout(
     let norms = if coupled { Norms::OfWindow } else { Norms::OfChunk };
     let of = |piece: Range<usize>| {
         let chunked = Chunked::new(leaves[piece.clone()].to_vec(), chunks, norms, coupled);
-        let has_states = chunked.before().iter().any(|leaf| leaf.window_neuron().is_some());
+        // Layers of ours without time have none; of others it is not known.
+        let has_states = chunked.before().iter().any(|leaf| !leaf.is_stateless());
         TimeChunks {
             norm: chunked.norm,
             has_layer: chunked.layer().is_some(),

@@ -51,7 +51,9 @@ impl<'a> Machine<'a> {
         let wants_features = wants_input || before.iter().any(|node| !node.parameters.is_empty());
         // What goes into the layer: what is kept, or what comes before it, computed again.
         let features = match before.is_empty() {
-            true => None,
+            // Bits are worked on as they are.
+            true => (kept.is_packed && !are_bits(&kept, with_weights))
+                .then(|| self.heap.take(with_weights.input.bytes())),
             false => Some(self.again(before, kept.input.clone())),
         };
         self.weight_gradients(norm);
@@ -163,6 +165,11 @@ impl<'a> Machine<'a> {
         drop(features);
         self.backward(tape, at_features)
     }
+}
+
+/// Whether an input is kept as one bit an element.
+fn are_bits(kept: &Kept, node: &Node) -> bool {
+    node.input.densities.is_some() && kept.input.bytes() == node.input.elements().div_ceil(64) * 8
 }
 
 /// Whether a layer is gone back through without its input.

@@ -198,7 +198,8 @@ impl<'a> Machine<'a> {
             }
             potentials.push(v);
         }
-        let mut dv = None;
+        // The gradient of the potentials, from the last range on.
+        let dv = (ranges.len() > 1).then(|| self.heap.take(state));
         for range in ranges.iter().rev() {
             let share = Share::of(range, layers.window);
             let several = pieces(range).count() > 1;
@@ -216,8 +217,8 @@ impl<'a> Machine<'a> {
             self.neurons(norm, layers.behind, share, true);
             drop((whole, z));
             potentials.pop();
-            dv = dv.or_else(|| (!potentials.is_empty()).then(|| self.heap.take(state)));
         }
+        drop(dv);
         dy
     }
 
@@ -365,12 +366,17 @@ impl<'a> Machine<'a> {
             // A leaf is a copy.
             let leaf = wants_input.then(|| self.heap.take(share.bytes(input)));
             let part = self.graph_of(inside, share, dy.bytes());
-            if wants_input && input > dy.bytes() {
+            drop(part);
+            if wants_input {
+                // Candle adds the leaf's gradient to zeros.
                 let of_chunk = self.heap.take(share.bytes(input));
-                dx.get_or_insert_with(|| self.heap.take(input));
+                drop(self.heap.take(share.bytes(input)));
+                if input > dy.bytes() {
+                    dx.get_or_insert_with(|| self.heap.take(input));
+                }
                 drop(of_chunk);
             }
-            drop((x, leaf, part));
+            drop((x, leaf));
         }
         drop(states);
         match (wants_input, dx) {
