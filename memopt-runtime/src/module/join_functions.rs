@@ -4,7 +4,7 @@
 //! the outputs are its bits.
 
 use crate::autograd::{apply, Edge, Gradient, Output};
-use crate::{storage, Result};
+use crate::{storage, Error, Result};
 use candle_core::Tensor;
 
 /// The third dimension of `[T, N, C, ...]`.
@@ -12,6 +12,7 @@ const CHANNELS: usize = 2;
 
 /// `a + b + ...`, from the first to the last. Nothing is kept.
 pub(super) fn sum(part: &str, tensors: &[Tensor]) -> Result<Tensor> {
+    on_cpu(part, tensors)?;
     let mut values = tensors.iter().map(Tensor::detach);
     let first = values.next().map_or_else(|| Tensor::new(0f32, &candle_core::Device::Cpu), Ok)?;
     let y = values.try_fold(first, |sum, x| sum + x)?;
@@ -35,27 +36,35 @@ pub(super) fn sum(part: &str, tensors: &[Tensor]) -> Result<Tensor> {
     })
 }
 
-/// `a * b`, element by element. Both are kept.
+/// `a * b`, element by element. Each is kept if the other wants a gradient.
 pub(super) fn product(part: &str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    on_cpu(part, &[a, b])?;
     let (of_a, of_b) = (a.detach(), b.detach());
     let y = (&of_a * &of_b)?;
+    let (for_a, for_b) = (a.track_op().then_some(of_b), b.track_op().then_some(of_a));
     function(part, &[a.clone(), b.clone()], y, move |dy| {
-        Ok(vec![Some(owned((&dy * &of_b)?)?), Some(owned((dy * &of_a)?)?)])
+        let da = for_a.map(|b| owned((&dy * b)?)).transpose()?;
+        let db = for_b.map(|a| owned((dy * a)?)).transpose()?;
+        Ok(vec![da, db])
     })
 }
 
-/// `(1 - a) * b`, element by element. Both are kept.
+/// `(1 - a) * b`, element by element. Each is kept if the other wants a gradient.
 pub(super) fn inverted_product(part: &str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    on_cpu(part, &[a, b])?;
     let (of_a, of_b) = (a.detach(), b.detach());
     let y = (of_a.affine(-1., 1.)? * &of_b)?;
+    let (for_a, for_b) = (a.track_op().then_some(of_b), b.track_op().then_some(of_a));
     function(part, &[a.clone(), b.clone()], y, move |dy| {
-        let da = (&dy * &of_b)?.affine(-1., 0.)?;
-        Ok(vec![Some(owned(da)?), Some(owned((dy * of_a.affine(-1., 1.)?)?)?)])
+        let da = for_a.map(|b| owned((&dy * b)?.affine(-1., 0.)?)).transpose()?;
+        let db = for_b.map(|a| owned((dy * a.affine(-1., 1.)?)?)).transpose()?;
+        Ok(vec![da, db])
     })
 }
 
 /// Side by side along the channels. Nothing is kept.
 pub(super) fn concatenation(part: &str, tensors: &[Tensor]) -> Result<Tensor> {
+    on_cpu(part, tensors)?;
     let values: Vec<Tensor> = tensors.iter().map(Tensor::detach).collect();
     let y = Tensor::cat(&values, CHANNELS)?;
     let widths: Vec<usize> = values.iter().map(|x| x.dim(CHANNELS)).collect::<candle_core::Result<_>>()?;
@@ -68,6 +77,14 @@ pub(super) fn concatenation(part: &str, tensors: &[Tensor]) -> Result<Tensor> {
         };
         widths.iter().map(part).collect()
     })
+}
+
+/// An error of `part` unless all tensors are on the CPU.
+fn on_cpu<T: std::borrow::Borrow<Tensor>>(part: &str, tensors: &[T]) -> Result<()> {
+    match tensors.iter().all(|tensor| tensor.borrow().device().is_cpu()) {
+        true => Ok(()),
+        false => Err(Error::UnsupportedDevice { function: part.to_owned(), what: "this join".into() }),
+    }
 }
 
 /// The function of these inputs with the output `y`; `backward` gets a gradient that nobody else has.
@@ -96,4 +113,31 @@ fn function(
 fn owned(gradient: Tensor) -> Result<Gradient> {
     let shape = gradient.shape().clone();
     Ok(Gradient::new(storage::taken(gradient)?, shape))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use candle_core::{Device, Var};
+
+    /// The gradient of the one side that wants it, whichever that is.
+    #[test]
+    fn products_with_one_tracked_side() {
+        let of = |values: [f32; 3]| Tensor::new(&values, &Device::Cpu).unwrap();
+        let (a, b) = ([0., 2., 3.], [5., 7., 11.]);
+        type Join = fn(&str, &Tensor, &Tensor) -> Result<Tensor>;
+        let cases: [(Join, [[f32; 3]; 2]); 2] =
+            [(product, [b, a]), (inverted_product, [b.map(|b| -b), a.map(|a| 1. - a)])];
+        for (join, expected) in cases {
+            for (side, expected) in expected.into_iter().enumerate() {
+                let variable = Var::from_tensor(&of([a, b][side])).unwrap();
+                let mut sides = [of(a), of(b)];
+                sides[side] = variable.as_tensor().clone();
+                let y = join("join", &sides[0], &sides[1]).unwrap();
+                let gradients = y.sum_all().unwrap().backward().unwrap();
+                assert_eq!(gradients.get(&variable).unwrap().to_vec1::<f32>().unwrap(), expected);
+                assert!(gradients.get(&sides[1 - side]).is_none());
+            }
+        }
+    }
 }

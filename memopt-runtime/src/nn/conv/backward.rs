@@ -131,7 +131,7 @@ pub(super) fn input_gradient<E: Element>(
     let tiles = Dispatch::new(geometry).backward.filter(|_| images > 0 && are_ordinary(weight));
     if let Some(tiles) = tiles {
         let tasks = images.div_ceil(images_at_a_time(Some(&tiles)));
-        let ranges = ranges(tasks, tiles.outputs, images * geometry.work());
+        let ranges = ranges(tasks, tiles.outputs, images.saturating_mul(geometry.work()));
         if let Some(parts) = ranges.map(|ranges| input_gradient_in_parts(level, &tiles, &ranges, weight, &dy))
         {
             if let Some(parts) = parts? {
@@ -148,7 +148,7 @@ pub(super) fn input_gradient<E: Element>(
     let tiles = tiles.map(|tiles| (tiles, Weights::new(level, &tiles, weight, 0)));
     let layer = Layer { level, geometry, weight, tiles };
     let together = together(images, layer.tiles.as_ref().map(|(tiles, _)| tiles));
-    let least = least_items(together * geometry.work());
+    let least = least_items(together.saturating_mul(geometry.work()));
     let pool = Pool::default();
     if to > from {
         let mut dx: Vec<E> = zeros(images * to);

@@ -14,7 +14,7 @@ pub(super) fn zeros<E: Element>(len: usize) -> Vec<E> {
 }
 
 /// The same; an error of `part` if there is not as much memory.
-pub(super) fn try_zeros<E: Element>(part: &str, len: Option<usize>) -> Result<Vec<E>> {
+pub(in crate::nn) fn try_zeros<E: Element>(part: &str, len: Option<usize>) -> Result<Vec<E>> {
     let fits = len.filter(|&len| Vec::<E>::new().try_reserve_exact(len).is_ok());
     let len = fits.ok_or_else(|| wrong(part, "there is not enough memory for an output of this size"))?;
     Ok(zeros(len))

@@ -73,7 +73,7 @@ pub(super) fn add_weight_gradient<E: Element>(
     let k = geometry.inputs * area;
     let to = Mutex::new(to);
     let blocks = geometry.weight_blocks();
-    let least = least_items(x.len() / input_image * geometry.work() / blocks.len().max(1));
+    let least = least_items((x.len() / input_image).saturating_mul(geometry.work()) / blocks.len().max(1));
     blocks.into_par_iter().with_min_len(least).try_for_each_init(Scratch::new, |scratch, block| {
         let Scratch { image, gradient, columns, block: sum } = scratch;
         let n = block.inputs.len() * area;

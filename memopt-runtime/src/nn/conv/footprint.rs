@@ -157,7 +157,7 @@ impl Sizes<'_> {
 
     /// Where there are so few images that threads share the channels out: in how many parts, and how many channels are in one.
     fn parts(&self, most: usize, outputs: usize) -> Option<(usize, usize)> {
-        let work = self.images * self.geometry.work();
+        let work = self.images.saturating_mul(self.geometry.work());
         let ranges = ranges_for(self.x.threads, self.images.div_ceil(most), outputs, work)?;
         Some((ranges.len(), ranges.first().map_or(outputs, |range| range.len())))
     }

@@ -65,7 +65,7 @@ pub(super) fn forward<E: Element + kernels::Element>(
         let (x, y) = (x.range(round.clone()), &mut y[round.start * to..round.end * to]);
         let spikes = dispatch.spikes_of(level, geometry, x, Purpose::Output);
         let most = images_at_a_time(dispatch.forward.as_ref());
-        let work = spikes.len() * geometry.work();
+        let work = spikes.len().saturating_mul(geometry.work());
         let ranges = ranges(spikes.len().div_ceil(most), geometry.outputs, work);
         if let (Some(ranges), true) = (ranges, dispatch.spikes) {
             layer.run_in_parts::<E>(&ranges, x, &spikes, y, &pool)?;
@@ -74,7 +74,7 @@ pub(super) fn forward<E: Element + kernels::Element>(
         layer.prepare(&dispatch, &spikes);
         let together = together(spikes.len(), dispatch.forward.as_ref());
         let groups = y.par_chunks_mut(to * together).zip(spikes.par_chunks(together)).enumerate();
-        let least = least_items(together * geometry.work());
+        let least = least_items(together.saturating_mul(geometry.work()));
         groups.with_min_len(least).try_for_each(|(group, (y, spikes))| {
             let first = group * together;
             let x = x.range(first..first + spikes.len());

@@ -130,9 +130,9 @@ impl Geometry {
         self.groups * self.outputs * self.output_plane()
     }
 
-    /// Multiplications of an image's product.
+    /// Multiplications of an image's product; the largest number if there are more.
     pub fn work(&self) -> usize {
-        self.output_image() * self.inputs * self.area()
+        self.output_image().saturating_mul(self.inputs).saturating_mul(self.area())
     }
 
     /// Elements of the kernel over one channel.
@@ -209,5 +209,20 @@ impl Geometry {
     /// Distance of the input columns of two neighbouring output columns.
     pub fn column_step(&self) -> usize {
         self.stride[1]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_beyond_all_numbers_is_the_largest() {
+        let config = ConvConfig::<2>::default();
+        let geometry =
+            |size: [usize; 2]| Geometry::new(&config, &[1 << 10, 1 << 12, 3, 3], 1 << 12, &size).unwrap();
+        assert_eq!(geometry([4, 5]).work(), (1 << 22) * 2 * 3 * 9);
+        let largest = Geometry { outputs: 1 << 30, inputs: 1 << 40, ..geometry([4, 5]) };
+        assert_eq!(largest.work(), usize::MAX);
     }
 }

@@ -100,6 +100,14 @@ impl<'a, E: Element> Images<'a, E> {
         }
     }
 
+    /// The bits of an image, and which of them is its first element's, where they are bits.
+    pub fn as_bits(&self, index: usize) -> Option<(&'a [u64], usize)> {
+        match self.values {
+            Values::Bits(words, start) => Some((words, start + index * self.image)),
+            Values::Floats(_) => None,
+        }
+    }
+
     /// Some of the images.
     pub fn range(&self, images: Range<usize>) -> Self {
         let (first, end) = (images.start * self.image, images.end * self.image);

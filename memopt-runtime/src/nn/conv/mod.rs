@@ -1,7 +1,7 @@
 //! Convolutions.
 
 mod backward;
-mod buffers;
+pub(super) mod buffers;
 mod columns;
 mod config;
 mod direct;
@@ -57,7 +57,8 @@ use std::ops::Range;
 ///   gradient or 32 output channels with values of 2^48 or more, infinity or NaN: by products.
 ///
 /// Kernels of 1x1 with stride 1, no padding and one group: images of zeros and ones, with 30% of ones at most and 32 channels or
-/// more, by their ones, for blocks of 32 output channels, and a last one of more than 16, whose weights are finite.
+/// more, by their ones, for blocks of 32 output channels, and a last one of more than 16; for the
+/// output, only blocks whose weights are finite. A gradient that is not finite makes NaN of all weights of its output channel there.
 ///
 /// Everything else: by products of the unfolded image, one image at a time, over bands of its rows that take a few hundred
 /// kilobytes to unfold. No way takes more than a few megabytes a thread and transformed weights (25/9 of the weights at most,

@@ -11,7 +11,7 @@ use crate::compress::kernels::{self, SimdLevel};
 use crate::nn::element::{Element, Real};
 use crate::nn::lanes::{from_lanes, to_lanes, Span, LANES};
 use crate::nn::parallel::least_items;
-use crate::nn::spikes::{self, add_products, wide_blocks, SpikeRows, WeightTable};
+use crate::nn::spikes::{self, add_products, rounds, wide_blocks, SpikeRows, WeightTables};
 use crate::Result;
 use rayon::prelude::*;
 
@@ -32,9 +32,15 @@ fn of_image<E: Element + kernels::Element>(
     if wide_blocks(geometry.outputs) == 0 {
         return None;
     }
-    let mut unpacked = Vec::new();
-    let image = x.range(index..index + 1).floats(level, |_| true, &mut unpacked);
-    SpikeRows::of_floats(level, image, geometry.input_plane(), image.len() * percent / 100)
+    let (len, plane) = (geometry.input_image(), geometry.input_plane());
+    let most = len * percent / 100;
+    match x.as_floats(index) {
+        Some(image) => SpikeRows::of_floats(level, image, plane, most),
+        None => {
+            let (words, start) = x.as_bits(index)?;
+            Some(SpikeRows::of_bits(words, start, len, plane)).filter(|rows| rows.count_ones() <= most)
+        }
+    }
 }
 
 /// `y`: the convolution of every image of `x`, plus the bias.
@@ -46,45 +52,78 @@ pub(super) fn forward<E: Element + kernels::Element>(
     bias: Option<&[E::Real]>,
     y: &mut [E],
 ) -> Result<()> {
+    let image = geometry.output_image();
+    for round in rounds(x.count(), [geometry.inputs, geometry.input_plane()]) {
+        let y = &mut y[round.start * image..round.end * image];
+        forward_images(level, geometry, x.range(round), weight, bias, y)?;
+    }
+    Ok(())
+}
+
+/// The same of some images, all of whose bits exist.
+fn forward_images<E: Element + kernels::Element>(
+    level: SimdLevel,
+    geometry: &Geometry,
+    x: Images<'_, E>,
+    weight: &[E::Real],
+    bias: Option<&[E::Real]>,
+    y: &mut [E],
+) -> Result<()> {
     let images = (0..x.count()).into_par_iter().with_min_len(least_items(geometry.input_image()));
     let pixels = |index| Some(of_image(level, geometry, (x, index), OUTPUT_PERCENT)?.transposed());
     let spikes: Vec<Option<SpikeRows>> = images.map(pixels).collect();
     let any = spikes.iter().any(Option::is_some);
-    let table = any.then(|| WeightTable::new(level, weight, geometry.inputs));
-    let plane = geometry.output_plane();
-    let images = spikes.par_iter().zip(y.par_chunks_exact_mut(geometry.output_image())).enumerate();
-    let work = geometry.inputs * geometry.output_image();
-    images.with_min_len(least_items(work)).try_for_each(|(index, (spikes, y))| {
-        let floats = x.range(index..index + 1);
-        let Some((spikes, table)) = spikes.as_ref().zip(table.as_ref()) else {
-            let (mut reals, mut output, mut rows) = (Vec::new(), Vec::new(), Vec::new());
-            let mut unpacked = Vec::new();
-            let x = E::reals(floats.floats(level, |_| true, &mut unpacked), &mut reals);
+    let tables = any.then(|| WeightTables::new(weight, geometry.inputs));
+    let (image, block) = (geometry.output_image(), LANES * geometry.output_plane());
+    // What has no table, and images that are not of spikes.
+    let images = spikes.par_iter().zip(y.par_chunks_exact_mut(image)).enumerate();
+    images.with_min_len(least_items(geometry.work())).try_for_each(|(index, (spikes, y))| {
+        let has = |block| spikes.is_some() && tables.as_ref().is_some_and(|tables| tables.has(block));
+        let blocks = 0..geometry.outputs.div_ceil(LANES);
+        if blocks.clone().all(has) {
+            return Ok(());
+        }
+        let (mut unpacked, mut reals) = (Vec::new(), Vec::new());
+        let (mut output, mut rows) = (Vec::new(), Vec::new());
+        let x = E::reals(x.range(index..index + 1).floats(level, |_| true, &mut unpacked), &mut reals);
+        if spikes.is_none() {
             return E::fill(y, &mut output, |y| {
                 direct::forward_image(geometry, x, weight, bias, y, |_| true, &mut rows)
             });
-        };
-        let blocks = y.par_chunks_mut(LANES * plane).enumerate();
+        }
+        for (index, y) in y.chunks_mut(block).enumerate().filter(|(index, _)| !has(*index)) {
+            let (first, lanes) = (index * LANES, y.len() / geometry.output_plane());
+            let part = Geometry { outputs: lanes, ..*geometry };
+            let (weight, bias) =
+                (&weight[first * geometry.inputs..], bias.map(|bias| &bias[first..][..lanes]));
+            E::fill(y, &mut output, |y| {
+                direct::forward_image(&part, x, weight, bias, y, |_| true, &mut rows)
+            })?;
+        }
+        Ok(())
+    })?;
+    let Some(weights) = tables else { return Ok(()) };
+    for blocks in weights.groups() {
+        let first = blocks.start;
+        let tables = weights.of(level, blocks);
         // About a tenth of a dense product.
-        blocks.with_min_len(least_items(geometry.inputs * plane * LANES / 10)).try_for_each_init(
-            || (Vec::new(), Vec::new()),
-            |(output, scratch), (block, y)| {
-                let (first, lanes) = (block * LANES, y.len() / plane);
-                let bias = bias.map(|bias| &bias[first..first + lanes]);
-                E::fill(y, output, |y| {
-                    if let Some(table) = table.block(block) {
-                        image_of_spikes(level, spikes, table, bias, y, scratch);
-                        return Ok(());
-                    }
-                    let geometry = Geometry { outputs: lanes, ..*geometry };
-                    let weight = &weight[first * geometry.inputs..];
-                    let mut unpacked = Vec::new();
-                    let x = E::reals(floats.floats(level, |_| true, &mut unpacked), scratch);
-                    direct::forward_image(&geometry, x, weight, bias, y, |_| true, &mut Vec::new())
-                })
-            },
-        )
-    })
+        let least = least_items(geometry.inputs * block / 10);
+        let images = spikes.par_iter().zip(y.par_chunks_exact_mut(image));
+        images.with_min_len(least.div_ceil(tables.len().max(1))).for_each(|(spikes, y)| {
+            let Some(spikes) = spikes else { return };
+            let y = y[first * block..].par_chunks_mut(block).zip(&tables).enumerate();
+            y.with_min_len(least).for_each_init(
+                || (Vec::new(), Vec::new()),
+                |(output, sums), (index, (y, table))| {
+                    let Some(table) = table else { return };
+                    let (first, lanes) = ((first + index) * LANES, y.len() / geometry.output_plane());
+                    let bias = bias.map(|bias| &bias[first..][..lanes]);
+                    E::fill(y, output, |y| image_of_spikes(level, spikes, table, bias, y, sums));
+                },
+            );
+        });
+    }
+    Ok(())
 }
 
 /// A block of output channels of an image; a row of `spikes` is a pixel.
@@ -115,6 +154,22 @@ fn image_of_spikes<R: Real>(
 
 /// Adds the gradient of the weight to `to`, the last image first.
 pub(super) fn add_weight_gradient<E: Element + kernels::Element>(
+    level: SimdLevel,
+    geometry: &Geometry,
+    x: Images<'_, E>,
+    dy: &[E],
+    to: &mut [E::Real],
+) -> Result<()> {
+    let output = geometry.output_image();
+    for round in rounds(x.count(), [geometry.inputs, geometry.input_plane()]).rev() {
+        let dy = &dy[round.start * output..round.end * output];
+        add_weight_gradient_of_images(level, geometry, x.range(round), dy, to)?;
+    }
+    Ok(())
+}
+
+/// The same of some images, all of whose bits exist.
+fn add_weight_gradient_of_images<E: Element + kernels::Element>(
     level: SimdLevel,
     geometry: &Geometry,
     x: Images<'_, E>,

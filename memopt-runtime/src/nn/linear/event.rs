@@ -9,7 +9,7 @@ use crate::compress::kernels::{self, SimdLevel};
 use crate::nn::element::Element;
 use crate::nn::lanes::LANES;
 use crate::nn::parallel::least_items;
-use crate::nn::spikes::{self, add_products, wide_blocks, SpikeRows, WeightTable};
+use crate::nn::spikes::{self, add_products, rounds, wide_blocks, SpikeRows, WeightTables};
 use crate::Result;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -44,6 +44,24 @@ pub(super) fn forward<E: Element + kernels::Element>(
     if inputs < INPUTS || wide_blocks(outputs) == 0 {
         return sizes.forward(x, weight, bias, y, |_, _| true);
     }
+    for round in rounds(steps, [rows, inputs]) {
+        let x = &x[round.start * rows * inputs..round.end * rows * inputs];
+        let y = &mut y[round.start * rows * outputs..round.end * rows * outputs];
+        forward_steps(level, Sizes { steps: round.len(), ..sizes }, x, weight, bias, y)?;
+    }
+    Ok(())
+}
+
+/// The same of some time steps, all of whose bits exist.
+fn forward_steps<E: Element + kernels::Element>(
+    level: SimdLevel,
+    sizes: Sizes,
+    x: &[E],
+    weight: &[E::Real],
+    bias: Option<&[E::Real]>,
+    y: &mut [E],
+) -> Result<()> {
+    let Sizes { steps, rows, inputs, outputs } = sizes;
     let task = (steps * rows / (2 * rayon::current_num_threads())).clamp(ROWS[1], ROWS[0]);
     let most = inputs * OUTPUT_PERCENT / 100;
     let found = x.par_chunks(task * inputs).with_min_len(least_items(task * inputs)).map(|x| {
@@ -59,38 +77,54 @@ pub(super) fn forward<E: Element + kernels::Element>(
     if found.iter().all(|found| found.which.is_empty()) {
         return sizes.forward(x, weight, bias, y, |_, _| true);
     }
-    let table = WeightTable::new(level, weight, inputs);
+    let tables = WeightTables::new(weight, inputs);
     let mut dense = vec![true; steps * rows];
     for (dense, found) in dense.chunks_mut(task).zip(&found) {
         found.which.iter().for_each(|&row| dense[row] = false);
     }
-    let wanted = |rows: Range<usize>, group| table.block(group).is_none() || dense[rows].contains(&true);
+    let wanted = |rows: Range<usize>, group| !tables.has(group) || dense[rows].contains(&true);
     sizes.forward(x, weight, bias, y, wanted)?;
-    let tasks = y.par_chunks_mut(task * outputs).zip(&found);
-    // About a tenth of a dense product.
-    let least = least_items(task * inputs * outputs / 10);
-    tasks.with_min_len(least).for_each_init(Vec::new, |sums, (y, found)| {
-        let words = found.spikes.words(0..found.which.len());
-        for first in (0..outputs).step_by(LANES) {
-            let (lanes, Some(table)) = (LANES.min(outputs - first), table.block(first / LANES)) else {
-                continue;
-            };
-            sums.clear();
-            sums.resize(found.which.len() * LANES, E::Real::ZERO);
-            add_products(level, (words, found.spikes.per_row()), table, sums);
-            for (sums, row) in sums.as_chunks::<LANES>().0.iter().zip(&found.which) {
-                let y = &mut y[row * outputs + first..][..lanes];
-                match bias {
-                    Some(bias) => {
-                        let sums = sums.iter().zip(&bias[first..]).map(|(sum, bias)| *sum + *bias);
-                        y.iter_mut().zip(sums).for_each(|(y, sum)| *y = E::store(sum));
-                    }
-                    None => y.iter_mut().zip(sums).for_each(|(y, sum)| *y = E::store(*sum)),
+    for blocks in tables.groups() {
+        let first = blocks.start;
+        let tables = tables.of(level, blocks);
+        let tasks = y.par_chunks_mut(task * outputs).zip(&found);
+        // About a tenth of a dense product.
+        let least = least_items(task * inputs * outputs.min(tables.len() * LANES) / 10);
+        tasks.with_min_len(least).for_each_init(Vec::new, |sums, (y, found)| {
+            for (block, table) in tables.iter().enumerate() {
+                let Some(table) = table else { continue };
+                let bias = bias.map(|bias| &bias[(first + block) * LANES..]);
+                found.write(level, table, bias, (y, outputs, (first + block) * LANES), sums);
+            }
+        });
+    }
+    Ok(())
+}
+
+impl Found {
+    /// Writes a block of output channels of these rows, from `first` on of `outputs`.
+    fn write<E: Element>(
+        &self,
+        level: SimdLevel,
+        table: &[E::Real],
+        bias: Option<&[E::Real]>,
+        (y, outputs, first): (&mut [E], usize, usize),
+        sums: &mut Vec<E::Real>,
+    ) {
+        sums.clear();
+        sums.resize(self.which.len() * LANES, E::Real::ZERO);
+        add_products(level, (self.spikes.words(0..self.which.len()), self.spikes.per_row()), table, sums);
+        for (sums, row) in sums.as_chunks::<LANES>().0.iter().zip(&self.which) {
+            let y = &mut y[row * outputs + first..][..LANES.min(outputs - first)];
+            match bias {
+                Some(bias) => {
+                    let sums = sums.iter().zip(bias).map(|(sum, bias)| *sum + *bias);
+                    y.iter_mut().zip(sums).for_each(|(y, sum)| *y = E::store(sum));
                 }
+                None => y.iter_mut().zip(sums).for_each(|(y, sum)| *y = E::store(*sum)),
             }
         }
-    });
-    Ok(())
+    }
 }
 
 /// Adds the gradient of the weight to `to`, one time step after the other, the last first.
@@ -102,11 +136,28 @@ pub(super) fn add_weight_gradient<E: Element + kernels::Element>(
     to: &mut [E::Real],
 ) -> Result<()> {
     let Sizes { rows, inputs, outputs, .. } = sizes;
-    // Blocks of few output channels are left to products.
-    let wide = (wide_blocks(outputs) * LANES).min(outputs);
-    if rows == 0 || inputs < INPUTS || wide == 0 {
+    if rows == 0 || inputs < INPUTS || wide_blocks(outputs) == 0 {
         return sizes.add_weight_gradient(x, dy, 0, to);
     }
+    for round in rounds(sizes.steps, [rows, inputs]).rev() {
+        let x = &x[round.start * rows * inputs..round.end * rows * inputs];
+        let dy = &dy[round.start * rows * outputs..round.end * rows * outputs];
+        add_weight_gradient_of_steps(level, Sizes { steps: round.len(), ..sizes }, x, dy, to)?;
+    }
+    Ok(())
+}
+
+/// The same of some time steps, all of whose bits exist.
+fn add_weight_gradient_of_steps<E: Element + kernels::Element>(
+    level: SimdLevel,
+    sizes: Sizes,
+    x: &[E],
+    dy: &[E],
+    to: &mut [E::Real],
+) -> Result<()> {
+    let Sizes { rows, inputs, outputs, .. } = sizes;
+    // Blocks of few output channels are left to products.
+    let wide = (wide_blocks(outputs) * LANES).min(outputs);
     let most = rows * inputs * WEIGHT_PERCENT / 100;
     let steps = x.par_chunks_exact(rows * inputs).with_min_len(least_items(rows * inputs));
     let steps: Vec<Option<SpikeRows>> =

@@ -5,7 +5,7 @@ mod event;
 #[cfg(test)]
 mod tests;
 
-use super::conv::DEFAULT_INIT;
+use super::conv::{buffers, DEFAULT_INIT};
 use super::element::{with_element, Element};
 use super::function::{function, gradient};
 use super::input::{contiguous, read, read_reals, reals, same_dtype, take, weight_fits, wrong, Input};
@@ -30,7 +30,8 @@ use std::ops::Range;
 ///
 /// Rows of zeros and ones with 40% of ones at most are computed by their ones, with additions only, and so is the gradient of the
 /// weight of a time step with 30% at most; from 32 input features on, for blocks of 32 output features, and a last one of more
-/// than 16, whose weights are finite. The rest is products.
+/// than 16; for the output, only blocks whose weights are finite. A gradient that is not finite makes NaN of all weights of its
+/// output feature there. The rest is products.
 #[derive(Debug, Clone)]
 pub struct Linear {
     weight: Tensor,
@@ -189,7 +190,8 @@ impl Linear {
         let weight = contiguous(&part, &weight)?;
         let bias = self.bias.as_ref().map(|bias| context.weight("bias", bias).into_parts());
 
-        let mut y = vec![<E as Element>::ZERO; sizes.steps * sizes.rows * sizes.outputs];
+        let len = sizes.steps.checked_mul(sizes.rows).and_then(|rows| rows.checked_mul(sizes.outputs));
+        let mut y = buffers::try_zeros::<E>(&part, len)?;
         let bias_values = bias.as_ref().map(|(bias, ..)| reals::<E>(&part, bias)).transpose()?;
         read_reals::<E, _>(&part, &weight, |weight| {
             read::<E, _>(&part, &x.values, |x| {

@@ -180,6 +180,22 @@ fn output_channels_may_be_cut_between_groups() {
     }
 }
 
+/// Steps whose bits do not exist at the same time: those of a single row take a word for each feature.
+#[test]
+fn rounds_of_steps_do_not_show() {
+    let sizes = Sizes { steps: 140, rows: 1, inputs: 4096, outputs: 20 };
+    let case = Case { sizes, rows: [Some(10), Some(10), None, Some(0)].repeat(35), seed: 11 };
+    let (level, x, dy, weight) = (SimdLevel::detected(), case.x(), case.dy(), case.weight());
+    let (one, mut y, mut dw) = (Sizes { steps: 1, ..sizes }, Vec::new(), case.weight());
+    for step in 0..sizes.steps {
+        y.extend(forward_of(level, one, &x[step * 4096..][..4096], &weight, &case.bias()));
+    }
+    for step in (0..sizes.steps).rev() {
+        add_weight_gradient(level, one, &x[step * 4096..][..4096], &dy[step * 20..][..20], &mut dw).unwrap();
+    }
+    assert!(both(level, &case) == [bits(&y), bits(&dw)]);
+}
+
 /// Zero times infinity is no number.
 #[test]
 fn a_weight_that_is_not_finite_is_not_hidden() {

@@ -53,6 +53,11 @@ impl SpikeRows {
         rows
     }
 
+    /// Number of ones.
+    pub fn count_ones(&self) -> usize {
+        self.words.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
     /// Columns of a row.
     pub fn width(&self) -> usize {
         self.width

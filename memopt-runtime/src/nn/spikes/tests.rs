@@ -1,6 +1,6 @@
 //! Sums, bits and values that are not finite.
 
-use super::{add_products, add_weight_gradient, are_finite, SpikeRows, WeightTable, LANES};
+use super::{add_products, add_weight_gradient, are_finite, rounds, SpikeRows, WeightTables, LANES};
 use crate::compress::kernels::SimdLevel;
 use proptest::prelude::*;
 
@@ -151,17 +151,29 @@ fn finite_is_finite() {
 fn blocks_of_few_channels_or_weights_that_are_not_finite_have_no_table() {
     let mut weight = vec![1f32; 70 * 5];
     weight[40 * 5] = f32::NAN;
-    let table = WeightTable::new(SimdLevel::detected(), &weight, 5);
-    assert!(table.block(1).is_none());
-    assert_eq!(table.block(0).unwrap(), [1.; 5 * LANES]);
-    // Few output channels.
-    assert!(table.block(2).is_none());
+    let tables = WeightTables::new(&weight, 5);
+    // The last one has few output channels.
+    assert_eq!([0, 1, 2].map(|block| tables.has(block)), [true, false, false]);
+    assert_eq!(tables.of(SimdLevel::detected(), 0..2), [Some(vec![1.; 5 * LANES]), None]);
+    assert_eq!(tables.groups().flatten().collect::<Vec<_>>(), [0, 1]);
     // Lanes without an output channel are zero.
-    let table = WeightTable::new(SimdLevel::detected(), &[1f32; 17 * 5], 5);
-    let rows = table.block(0).unwrap().chunks(LANES);
+    let tables = WeightTables::new(&[1f32; 17 * 5], 5).of(SimdLevel::detected(), 0..1);
+    let rows = tables[0].as_ref().unwrap().chunks(LANES);
     assert!(
         rows.clone().count() == 5 && rows.clone().all(|row| row[..17] == [1.; 17] && row[17..] == [0.; 15])
     );
+}
+
+#[test]
+fn rounds_cover_all_units_in_order() {
+    // Bits of 1 MiB each, of a few bytes, of more than a round, and none at all.
+    for (units, sizes, longest) in
+        [(9, [1024, 8192], 4), (9, [3, 70], 9), (3, [1 << 14, 1 << 14], 1), (0, [0, 0], 0)]
+    {
+        let rounds: Vec<_> = rounds(units, sizes).collect();
+        assert_eq!(rounds.iter().map(|round| round.len()).max().unwrap_or_default(), longest);
+        assert_eq!(rounds.into_iter().flatten().collect::<Vec<_>>(), (0..units).collect::<Vec<_>>());
+    }
 }
 
 #[test]

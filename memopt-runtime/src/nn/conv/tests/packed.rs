@@ -126,6 +126,20 @@ fn other_sizes() {
     }
 }
 
+/// Kernels of 1x1 that read bits: few ones, many, and none.
+#[test]
+fn pointwise() {
+    let images = vec![Some(20), Some(80), Some(0), Some(30)];
+    let random = Case { channels: [40, 40], size: [9, 10], padding: [0, 0], images, seed: 8 };
+    let geometry = Geometry::new(&ConvConfig::<2>::default(), &[40, 40, 1, 1], 40, &[9, 10]).unwrap();
+    let (x, weight) = (random.x(), random.weight());
+    let dy: Vec<f32> = random.dy().into_iter().cycle().take(4 * geometry.output_image()).collect();
+    for &level in SimdLevel::available() {
+        check::<f32>(level, &geometry, 3, (&x, &dy, &weight[..40 * 40], &random.bias()));
+        check::<bf16>(level, &geometry, 70, (&x, &dy, &weight[..40 * 40], &random.bias()));
+    }
+}
+
 /// The control of the tests above: other bits are other results.
 #[test]
 fn bits_in_another_place_show() {

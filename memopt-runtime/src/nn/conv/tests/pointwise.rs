@@ -132,6 +132,22 @@ proptest! {
     }
 }
 
+/// Images whose bits do not exist at the same time: those of a single pixel take a word for each channel.
+#[test]
+fn rounds_of_images_do_not_show() {
+    let images = [Some(10), Some(10), None, Some(0)].repeat(35);
+    let case = Case { geometry: geometry([4096, 20], [1, 1]), images, seed: 11 };
+    let (level, geometry, x, dy) = (SimdLevel::detected(), &case.geometry, case.x(), case.dy());
+    let (mut y, mut dw) = (Vec::new(), case.weight());
+    for x in x.chunks(4096) {
+        y.extend(forward_of(level, geometry, x, &case.weight(), &case.bias()));
+    }
+    for (x, dy) in x.chunks(4096).zip(dy.chunks(20)).rev() {
+        dw = weight_gradient_of(level, geometry, x, dy, dw);
+    }
+    assert!(both(level, &case) == [bits(&y), bits(&dw)]);
+}
+
 #[test]
 fn values_that_are_not_finite_are_not_hidden() {
     let case = Case { geometry: geometry([40, 70], [3, 5]), images: vec![Some(10), None, Some(0)], seed: 3 };
