@@ -393,7 +393,13 @@ pub(super) fn ways(run: &[Node]) -> Vec<Keep> {
     let is_some = |keep: &Keep| !matches!(keep, Keep::ChannelChunks(chunks) if *chunks > channels.max(2));
     // As long as there are more chunks to be had.
     for _ in 0..8 {
-        last = last.iter().flat_map(|&keep| chunked(keep, 2, run)).filter(is_some).collect();
+        let next = last.iter().flat_map(|&keep| chunked(keep, 2, run)).filter(is_some);
+        last = next.fold(Vec::new(), |mut last, keep| {
+            if !ways.contains(&keep) && !last.contains(&keep) {
+                last.push(keep);
+            }
+            last
+        });
         if last.is_empty() {
             break;
         }

@@ -101,7 +101,8 @@ pub(super) fn chunked(keep: Keep, factor: usize, nodes: &[Node]) -> Vec<Keep> {
         Keep::TimeChunks(chunks) if chunks >= window => vec![],
         Keep::TimeChunks(chunks) => vec![time(chunks.saturating_mul(factor))],
         Keep::ChannelChunks(chunks) => vec![channels(chunks.saturating_mul(factor))],
-        _ => vec![time(factor.min(window)), channels(factor)],
+        // As a whole, a large block runs in some groups of channels already.
+        _ => vec![time(factor.min(window)), channels(factor), channels(factor.saturating_mul(factor))],
     };
     let possible = |keep: &Keep| check_keep(&steps, "", *keep).is_ok();
     wanted.into_iter().flatten().filter(possible).collect()

@@ -151,7 +151,7 @@ pub struct FrontPoint {
     pub plan: Plan,
 }
 
-/// The front of time and memory of a model: from the fastest plan to the smallest, in at most `points` points.
+/// The front of time and memory of a model: from the fastest plan to the smallest, in at most `points` points (2 to 1000).
 ///
 /// # Errors
 /// If the sample does not fit the model, or there is none.
@@ -161,6 +161,7 @@ pub fn front<M: Checkpointable>(
     options: &Options,
     points: usize,
 ) -> Result<Vec<FrontPoint>> {
+    options.check()?;
     let Sample(samples) = sample.into();
     let costs = CostTable::default();
     let Some((traced, _)) = traced(model, &samples, costs.threads())? else {
@@ -169,7 +170,7 @@ pub fn front<M: Checkpointable>(
     let plain = predict(&traced, &Plan::new(), &costs);
     let least = smallest_peak(&traced, options, &costs, plain.peak);
     let mut front: Vec<FrontPoint> = Vec::new();
-    let steps = points.max(2) - 1;
+    let steps = points.clamp(2, 1000) - 1;
     for step in 0..=steps {
         let limit = plain.peak - (plain.peak - least) * step / steps;
         let Some(plan) = fastest_within(&traced, options, &costs, limit) else { continue };
@@ -192,6 +193,7 @@ pub fn max_batch<M: Checkpointable>(
     options: &Options,
     budget: usize,
 ) -> Result<Option<(usize, Plan)>> {
+    options.check()?;
     let Sample(samples) = sample.into();
     let costs = CostTable::default();
     let Some((traced, _)) = traced(model, &samples, costs.threads())? else {

@@ -298,7 +298,7 @@ impl Options {
         })
     }
 
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         if self.memory_budget.is_some() {
             let others = [
                 ("level", self.level.is_some()),
@@ -328,9 +328,9 @@ impl Options {
             return Err(wrong(format!("gc_target_budget_ratio is {ratio}; give a share in (0, 1]")));
         }
         let per_byte = self.optimizer_bytes_per_parameter_byte;
-        if !(per_byte.is_finite() && per_byte >= 0.) {
+        if !(0. ..=1000.).contains(&per_byte) {
             return Err(wrong(format!(
-                "an optimizer keeps {per_byte} bytes for each byte of parameters; give 0 or more"
+                "an optimizer keeps {per_byte} bytes for each byte of parameters; give 0 to 1000"
             )));
         }
         Ok(())
@@ -428,6 +428,7 @@ mod tests {
             Options::default().gc_target_budget_ratio(0.),
             Options::default().gc_target_budget_ratio(f64::NAN),
             Options::default().optimizer_state(-1.),
+            Options::default().optimizer_state(1e300),
         ];
         for options in refused {
             assert!(matches!(options.resolve(true), Err(Error::Options { .. })), "{options:?}");
