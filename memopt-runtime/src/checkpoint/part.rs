@@ -70,7 +70,7 @@ impl Planner {
         let path = path_of(steps, context.path());
         let options = Options::new(path).compressor(compressor).verify(context.verifies());
         let names: Vec<&str> = steps.iter().filter_map(Step::name).collect();
-        let has_segments_inside = self.has_segments_inside(context.path(), &names);
+        let has_segments_inside = self.plan.has_segments_inside(context.path(), names.iter().copied());
         let outer = context;
         let context = &mut outer.for_segment(&names);
         let y = match planned.keep {
@@ -91,12 +91,6 @@ impl Planner {
         }?;
         outer.go_on_behind(context);
         Ok(y)
-    }
-
-    /// Whether the plan has segments inside of these parts.
-    fn has_segments_inside(&self, parent: &str, names: &[&str]) -> bool {
-        let prefixes: Vec<String> = names.iter().map(|name| joined(parent, name) + ".").collect();
-        self.plan.segments().any(|(key, _)| prefixes.iter().any(|prefix| key.starts_with(prefix.as_str())))
     }
 }
 

@@ -215,6 +215,16 @@ impl Plan {
         self.segments.iter().map(|(path, segment)| (path.as_str(), segment))
     }
 
+    /// Whether there are segments inside of these parts of `parent`.
+    pub(crate) fn has_segments_inside<'a>(
+        &self,
+        parent: &str,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> bool {
+        let prefixes: Vec<String> = names.into_iter().map(|name| joined(parent, name) + ".").collect();
+        self.segments.keys().any(|key| prefixes.iter().any(|prefix| key.starts_with(prefix.as_str())))
+    }
+
     /// The segment that begins with the part `name` inside `parent`: its key, the name of its last part, and itself.
     pub(crate) fn beginning_at(&self, parent: &str, name: &str) -> Option<(&str, &str, &Segment)> {
         let path = joined(parent, name);

@@ -8,13 +8,12 @@
 //! again, or in 2, 4, 8, ... time or channel chunks; no segment inside of another.
 
 use super::cost::CostTable;
-use super::locate::{chunked, found, key_of};
+use super::locate::{chunked, compressor_of, key_of};
 use super::options::Options;
 use super::outline::{Body, Node};
 use super::simulate::{unit, Unit};
 use super::trace::Traced;
-use crate::module::Step;
-use crate::plan::{Compressor, Keep, Plan, Segment};
+use crate::plan::{Keep, Plan, Segment};
 use candle_core::TensorId;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -197,7 +196,7 @@ impl Search<'_> {
                 let mut behind = around.clone();
                 behind.later.add(&nodes[end..]);
                 for keep in ways(run) {
-                    let segment = Segment { keep, compressor: self.compressor(&key, run) };
+                    let segment = Segment { keep, compressor: compressor_of(self.options, &key, node) };
                     let plan = Plan::new().with(key.clone(), segment.clone());
                     let unit = unit(run, parent, flow.tracked, &plan, self.costs);
                     let pick = Some((key.as_str(), &segment));
@@ -368,20 +367,6 @@ impl Search<'_> {
             Some(label)
         };
         labels.into_iter().filter_map(join).collect()
-    }
-
-    fn compressor(&self, key: &str, run: &[Node]) -> Option<Compressor> {
-        if let Some(named) = self.options.compressors.get(key) {
-            return Some(named.clone());
-        }
-        if !self.options.compress {
-            return Some(Compressor::Null);
-        }
-        let first = run.first()?;
-        match &first.step {
-            Step::Part { compressor: Some(_), .. } => None,
-            _ => found(first),
-        }
     }
 }
 

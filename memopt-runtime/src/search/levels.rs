@@ -1,13 +1,12 @@
 //! The levels, on the model of a step instead of by running each trial.
 
 use super::cost::CostTable;
-use super::locate::{chunked, found, locate, split_in_space};
+use super::locate::{chunked, compressor_of, locate, split_in_space};
 use super::options::{Options, Resolved};
 use super::outline::Node;
 use super::presets::Level;
 use super::simulate::{predict, Prediction};
 use super::trace::Traced;
-use crate::module::Step;
 use crate::plan::{Compressor, Keep, Plan, Segment};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -118,20 +117,12 @@ impl<'a> Levels<'a> {
 
     /// The compressor of a segment's input: said, declared, or found.
     fn compressor(&mut self, key: &str) -> Option<Compressor> {
-        if let Some(named) = self.options.compressors.get(key) {
-            return Some(named.clone());
-        }
-        if !self.options.compress {
-            return Some(Compressor::Null);
-        }
-        let first = self.nodes(key).first()?;
-        if let Step::Part { compressor: Some(_), .. } = &first.step {
-            self.counts.declared += 1;
-            return None;
-        }
-        let compressor = found(first);
-        if let Some(compressor) = &compressor {
-            *self.counts.automatic.entry(compressor.to_string()).or_default() += 1;
+        let compressor = compressor_of(self.options, key, self.nodes(key).first()?);
+        let is_said = self.options.compressors.contains_key(key) || !self.options.compress;
+        match &compressor {
+            _ if is_said => {}
+            None => self.counts.declared += 1,
+            Some(found) => *self.counts.automatic.entry(found.to_string()).or_default() += 1,
         }
         compressor
     }

@@ -1,5 +1,6 @@
 //! Segments of a plan in the split tree, and what can be made of them.
 
+use super::options::Options;
 use super::outline::{Body, Node};
 use crate::checkpoint::check_keep;
 use crate::module::Step;
@@ -75,6 +76,15 @@ fn parts_in<'n>(nodes: impl Iterator<Item = &'n Node>) -> Vec<&'n Node> {
         }
     }
     parts
+}
+
+/// The compressor of a segment's input, in a plan: said by the options, `None` if the model declares one, else found.
+pub(super) fn compressor_of(options: &Options, key: &str, first: &Node) -> Option<Compressor> {
+    match options.compressors.get(key) {
+        Some(named) => Some(named.clone()),
+        None if !options.compress => Some(Compressor::Null),
+        None => found(first),
+    }
 }
 
 /// The compressor for the input of a segment that begins with this part: the declared one, else the smallest exact one

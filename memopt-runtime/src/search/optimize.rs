@@ -375,11 +375,11 @@ impl Search<'_> {
                 "bytes are not counted: install `memory::CountingAllocator` to have measured_peak".into(),
             );
         }
-        if traced.is_some_and(|(traced, _)| !super::simulate::guesses(&traced.nodes).is_empty()) {
-            let which = traced.map(|(traced, _)| super::simulate::guesses(&traced.nodes)).unwrap_or_default();
+        let guessed = traced.map(|(traced, _)| super::simulate::guesses(&traced.nodes)).unwrap_or_default();
+        if !guessed.is_empty() {
             notes.push(format!(
                 "these do not say what they take, which was guessed from what goes in and comes out: {}",
-                which.join(", ")
+                guessed.join(", ")
             ));
         }
         let has_prediction = traced.is_some();

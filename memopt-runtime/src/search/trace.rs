@@ -3,7 +3,7 @@
 //! Nothing outlives it: running statistics, the count of forwards and carried states are as before, also if it fails.
 
 use super::outline::{Body, Node, Packing};
-use crate::compress::{Auto, EncodedBits, Pack};
+use crate::compress::{Auto, Bit, EncodedBits, Pack};
 use crate::module::{
     Checkpointable, Context, Densities, Executor, Footprint, Incoming, Session, Signal, Step, Work,
 };
@@ -167,8 +167,8 @@ impl Tracer {
             threads: self.threads,
         };
         // Few ones are kept as their places, so that the bits are to be asked for.
-        let bits = crate::compress::Bit.pack(tensor)?;
-        if let Some(bits) = bits.encoded::<EncodedBits>() {
+        let packed = if packed.encoding() == "sparse" { Bit.pack(tensor)? } else { packed };
+        if let Some(bits) = packed.encoded::<EncodedBits>() {
             incoming.densities = densities(bits, incoming.images());
         }
         *self.seen.lock() = Some((tensor.id(), incoming.clone(), packing.clone()));

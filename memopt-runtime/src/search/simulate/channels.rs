@@ -15,8 +15,7 @@ impl<'a> Machine<'a> {
         let Some((behind, until)) = all.len().checked_sub(2).map(|end| (&all[end..], &all[..end])) else {
             return x;
         };
-        let z =
-            until.iter().fold(x, |x, node| self.layer(node, Flow { buffer: x, tracked: false }, None).buffer);
+        let z = self.again(until, x);
         for node in behind {
             self.seconds += self.costs.seconds(Work { scratch: 0, ..node.footprint().forward });
         }
@@ -99,9 +98,9 @@ impl<'a> Machine<'a> {
         self.backward(tape, at_features)
     }
 
-    /// Layers once more, without a graph; their input is unpacked in pieces.
-    fn again(&mut self, before: &[&Node], kept: Buffer) -> Buffer {
-        before.iter().fold(kept, |x, node| self.layer(node, Flow { buffer: x, tracked: false }, None).buffer)
+    /// Layers without a graph.
+    fn again(&mut self, layers: &[&Node], x: Buffer) -> Buffer {
+        layers.iter().fold(x, |x, node| self.layer(node, Flow { buffer: x, tracked: false }, None).buffer)
     }
 
     /// The output of some channels of a layer.

@@ -45,7 +45,7 @@ pub struct Prediction {
 pub struct SegmentPrediction {
     /// Bytes that it keeps of its own.
     pub held: usize,
-    /// Time of its forward and of all that is computed again, less that of retaining it.
+    /// Time of its forward, which is computed again in backward.
     pub recompute_seconds: f64,
 }
 

@@ -4,7 +4,6 @@ use super::tape::{Entry, Kept, Parts, Segment, Tape};
 use super::{mark_name, packed_bytes, Flow, Machine, Planned};
 use crate::checkpoint::{chunk_layout, TimeChunks, Way};
 use crate::module::{Step, Work};
-use crate::path::joined;
 use crate::plan::{Compressor, Keep};
 use crate::search::heap::Buffer;
 use crate::search::outline::{leaves, Node};
@@ -102,16 +101,11 @@ impl<'a> Machine<'a> {
     fn way(&self, nodes: &[Node], parent: &str, keep: Keep) -> Way {
         let steps: Vec<Step> = nodes.iter().map(|node| node.step.clone()).collect();
         let all = leaves(nodes);
-        let nested = keep == Keep::Recompute && self.has_segments_inside(nodes, parent);
+        let names = nodes.iter().filter_map(Node::name);
+        let nested = keep == Keep::Recompute && self.plan.has_segments_inside(parent, names);
         let (Some(first), false) = (nodes.first(), nested) else { return Way::Graph };
         let of_layer = |index: usize| all.get(index).map_or(0, |node: &&Node| node.output.bytes());
         chunk_layout(&steps, keep, &first.input.dims, of_layer)
-    }
-
-    fn has_segments_inside(&self, nodes: &[Node], parent: &str) -> bool {
-        let inside = |node: &Node| node.name().map(|name| joined(parent, name) + ".");
-        let prefixes: Vec<String> = nodes.iter().filter_map(inside).collect();
-        self.plan.segments().any(|(key, _)| prefixes.iter().any(|prefix| key.starts_with(prefix.as_str())))
     }
 
     /// Goes back through a segment.
