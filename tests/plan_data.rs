@@ -6,7 +6,7 @@ mod common;
 use candle_core::{DType, Device, ModuleT, Tensor};
 use candle_nn::{VarBuilder, VarMap};
 use common::{bits, Values};
-use memopt::checkpoint::{checkpoint_part, plan_for, Planned, Targets};
+use memopt::checkpoint::{checkpoint_part, plan_for, Planned, SavedPlan, Targets};
 use memopt::compress::{Bit, Encoding, SpikeCompressor};
 use memopt::module::{Context, Session};
 use memopt::nn::init::seeded;
@@ -236,4 +236,24 @@ fn no_states_between_chunks_are_held_until_backward() {
     assert!(one > 0);
     assert_eq!(held("in two", 2), one);
     assert_eq!(held("in four", 4), one);
+}
+
+#[test]
+fn a_damaged_saved_plan_is_refused_or_the_same() {
+    let net = net(&VarMap::new());
+    let plan = plan_for(&net, &Targets::marked(), (Keep::TimeChunks(2), Compressor::Bit)).unwrap();
+    let saved = SavedPlan::new(&net, plan.clone());
+    let text = saved.to_json().unwrap();
+    assert_eq!(SavedPlan::from_json(&text).unwrap().for_model(&net).unwrap(), plan);
+    for index in 0..text.len() {
+        for other in ["0", "x", "\"", "}", ""] {
+            let damaged = format!("{}{other}{}", &text[..index], &text[index + 1..]);
+            if let Ok(read) = SavedPlan::from_json(&damaged).and_then(|saved| saved.for_model(&net)) {
+                assert_eq!(read, plan, "{damaged}");
+            }
+        }
+        assert!(SavedPlan::from_json(&text[..index]).is_err(), "cut at {index}");
+    }
+    let bit = text.replace("bit", "byte");
+    assert!(SavedPlan::from_json(&bit).unwrap_err().to_string().contains("checksum"));
 }

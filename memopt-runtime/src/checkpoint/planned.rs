@@ -149,6 +149,16 @@ impl<M: Checkpointable> Planned<M> {
     }
 }
 
+/// Checks that a plan fits a model, and that there are the compressors that it names.
+pub(crate) fn check_compressors<M: Checkpointable>(
+    model: &M,
+    plan: &Plan,
+    own: &[Arc<dyn SpikeCompressor>],
+) -> Result<()> {
+    check_plan(model, plan)?;
+    Compressors::new(own.iter().cloned())?.check(plan)
+}
+
 /// Checks that a plan fits a model.
 pub(crate) fn check_plan<M: Checkpointable>(model: &M, plan: &Plan) -> Result<()> {
     fit::check(plan, &model.composition().unwrap_or_default()).map(|_| ())

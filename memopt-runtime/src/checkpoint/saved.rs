@@ -37,12 +37,15 @@ pub struct SavedPlan {
     version: u32,
     model: String,
     plan: Plan,
+    /// Of the plan, so that a damaged one is not taken for another.
+    checksum: String,
 }
 
 impl SavedPlan {
     /// A plan for a model.
     pub fn new<M: Checkpointable>(model: &M, plan: Plan) -> Self {
-        SavedPlan { version: VERSION, model: fingerprint(model), plan }
+        let checksum = hash(&plan.to_string());
+        SavedPlan { version: VERSION, model: fingerprint(model), plan, checksum }
     }
 
     /// The plan, if it was made for such a model.
@@ -73,14 +76,23 @@ impl SavedPlan {
     /// From JSON.
     ///
     /// # Errors
-    /// If it is none, or of a later version.
+    /// If it is none, of another version, or not as it was written.
     pub fn from_json(text: &str) -> Result<Self> {
         let saved: SavedPlan =
             serde_json::from_str(text).map_err(|e| wrong(format!("it is no saved plan: {e}")))?;
-        match saved.version {
-            VERSION => Ok(saved),
-            other => Err(wrong(format!("it is of version {other}; this memopt reads version {VERSION}"))),
+        if saved.version != VERSION {
+            let version = saved.version;
+            return Err(wrong(format!("it is of version {version}; this memopt reads version {VERSION}")));
         }
+        let now = hash(&saved.plan.to_string());
+        if now != saved.checksum {
+            return Err(wrong(format!(
+                "the saved plan is not as it was written: its checksum is {}, that of its segments {now}; one that is written \
+                 by hand is a `Plan` and needs no fingerprint",
+                saved.checksum
+            )));
+        }
+        Ok(saved)
     }
 
     /// Writes the file: as a whole, or not at all.
@@ -121,7 +133,11 @@ pub fn fingerprint<M: Checkpointable>(model: &M) -> String {
     for (name, tensor) in parameters(model) {
         text.push_str(&format!("{name} {:?} {:?}\n", tensor.dims(), tensor.dtype()));
     }
-    // FNV-1a, which is the same on every platform.
+    hash(&text)
+}
+
+/// FNV-1a, which is the same on every platform.
+fn hash(text: &str) -> String {
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });

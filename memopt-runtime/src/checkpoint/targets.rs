@@ -83,16 +83,33 @@ pub fn plan_for<M: Checkpointable>(model: &M, targets: &Targets, how: impl Into<
     Ok(plan)
 }
 
+/// Checks that no target is inside of another, given those that are inside of none.
+fn check_apart(plan: &Plan, outermost: Vec<String>) -> Result<()> {
+    match plan.segments().find(|(path, _)| !outermost.iter().any(|outer| outer == path)) {
+        None => Ok(()),
+        Some((path, _)) => Err(Error::Plan {
+            what: format!("the target `{path}` is inside of another one; name one of them"),
+        }),
+    }
+}
+
 /// [`plan_for`] the parts that are marked `#[checkpoint(segment)]`; without one, everything is retained.
 pub fn plan_for_targets<M: Checkpointable>(model: &M, how: impl Into<Segment>) -> Plan {
     Search::of(&model.composition().unwrap_or_default(), &Targets::marked()).plan(how.into())
 }
 
-/// The paths of the targets, in the order of the model; `None`: those that are marked.
+/// The paths of the targets of a search, in the order of the model; `None`: those that are marked.
+///
+/// # Errors
+/// Those of [`plan_for`]; if a target is inside of another.
 pub(crate) fn targets_of<M: Checkpointable>(model: &M, targets: Option<&Targets>) -> Result<Vec<String>> {
     let marked = Targets::marked();
     let plan = match targets {
-        Some(targets) => plan_for(model, targets, crate::plan::Keep::Recompute)?,
+        Some(targets) => {
+            let plan = plan_for(model, targets, crate::plan::Keep::Recompute)?;
+            check_apart(&plan, fit::check(&plan, &model.composition().unwrap_or_default())?)?;
+            plan
+        }
         None => Search::of(&model.composition().unwrap_or_default(), &marked)
             .plan(crate::plan::Keep::Recompute.into()),
     };

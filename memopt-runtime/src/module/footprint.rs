@@ -99,6 +99,11 @@ impl Work {
         Work { traffic: traffic as f64, ..Work::default() }
     }
 
+    /// The same with `factor` times as many products and bytes moved.
+    pub fn times(self, factor: f64) -> Self {
+        Work { products: self.products * factor, traffic: self.traffic * factor, ..self }
+    }
+
     /// The same with so many bytes of scratch.
     pub fn with_scratch(self, scratch: usize) -> Self {
         Work { scratch, ..self }

@@ -59,6 +59,7 @@ mod parallel;
 mod pool;
 mod product;
 mod random;
+pub(crate) use random::Stream;
 mod reduce;
 mod simd;
 mod spikes;

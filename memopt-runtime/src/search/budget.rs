@@ -8,12 +8,15 @@
 //! again, or in 2, 4, 8, ... time or channel chunks; no segment inside of another.
 
 use super::cost::CostTable;
-use super::locate::{chunked, compressor_of, key_of};
+use super::locate::{chunked, compressor_of, key_of, locate};
 use super::options::Options;
 use super::outline::{Body, Node};
-use super::simulate::{unit, Unit};
+use super::simulate::{predict, unit, Unit};
 use super::trace::Traced;
+use crate::checkpoint::targets_of;
+use crate::module::Checkpointable;
 use crate::plan::{Keep, Plan, Segment};
+use crate::Result;
 use candle_core::TensorId;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -21,25 +24,91 @@ use std::rc::Rc;
 /// Parts of one chain in one segment, at most.
 const RUN: usize = 4;
 
-/// The fastest plan whose step takes no more than `limit` bytes beyond what is there before it; `None`: there is none.
-pub(super) fn fastest_within(
-    traced: &Traced,
-    options: &Options,
-    costs: &CostTable,
-    limit: usize,
-) -> Option<Plan> {
-    let search = Search { options, costs, limit };
-    let around = Around::default();
-    let flow = Flow { bytes: traced.input.bytes(), source: Source::Resident, tracked: false };
-    let labels = search.chain(&traced.nodes, "", flow, vec![Label::default()], &around);
-    // The output, and the gradient of it.
-    let ends = 2 * traced.output.bytes();
-    if gradients_at_the_end(&traced.nodes) > limit {
-        return None;
+/// What plans there are to choose from.
+#[derive(Debug)]
+pub(super) struct Choice<'a> {
+    options: &'a Options,
+    costs: &'a CostTable,
+    /// The parts that segments may be made of, with what is inside of them; `None`: all.
+    parts: Option<BTreeSet<String>>,
+}
+
+impl<'a> Choice<'a> {
+    /// Segments of all parts.
+    pub(super) fn of_all(options: &'a Options, costs: &'a CostTable) -> Self {
+        Choice { options, costs, parts: None }
     }
-    let fitting = labels.into_iter().filter(|label| label.held + ends <= limit);
-    let best = fitting.min_by(|a, b| a.seconds.total_cmp(&b.seconds).then(a.segments.cmp(&b.segments)))?;
-    Some(best.plan())
+
+    /// Segments of the targets that the options name, and inside of them; of all parts, if they name none.
+    ///
+    /// # Errors
+    /// If the model does not have such targets.
+    pub(super) fn of<M: Checkpointable>(
+        model: &M,
+        traced: &Traced,
+        options: &'a Options,
+        costs: &'a CostTable,
+    ) -> Result<Self> {
+        let Some(targets) = &options.targets else { return Ok(Self::of_all(options, costs)) };
+        let targets = targets_of(model, Some(targets))?;
+        let mut parts = BTreeSet::new();
+        let located = targets.iter().filter_map(|key| locate(&traced.nodes, "", key));
+        located.for_each(|nodes| paths_of(nodes, &mut parts));
+        Ok(Choice { options, costs, parts: Some(parts) })
+    }
+
+    /// Whether a part may be in a segment.
+    fn has(&self, node: &Node) -> bool {
+        let Some(parts) = &self.parts else { return true };
+        if let Body::Join { branches, .. } = &node.body {
+            return branches.iter().flatten().all(|node| self.has(node));
+        }
+        let dots = node.path.match_indices('.').map(|(dot, _)| dot);
+        let mut around = dots.chain([node.path.len()]).filter_map(|end| node.path.get(..end));
+        around.any(|path| parts.contains(path))
+    }
+
+    /// The fastest plan whose step takes no more than `limit` bytes beyond what is there before it; `None`: there is none.
+    pub(super) fn fastest_within(&self, traced: &Traced, limit: usize) -> Option<Plan> {
+        let search = Search { choice: self, limit };
+        let around = Around::default();
+        let flow = Flow { bytes: traced.input.bytes(), source: Source::Resident, tracked: false };
+        let labels = search.chain(&traced.nodes, "", flow, vec![Label::default()], &around);
+        // The output, and the gradient of it.
+        let ends = 2 * traced.output.bytes();
+        if gradients_at_the_end(&traced.nodes) > limit {
+            return None;
+        }
+        let fitting = labels.into_iter().filter(|label| label.held + ends <= limit);
+        let best =
+            fitting.min_by(|a, b| a.seconds.total_cmp(&b.seconds).then(a.segments.cmp(&b.segments)))?;
+        Some(best.plan())
+    }
+
+    /// The smallest limit within which there is a plan, to a thousandth.
+    pub(super) fn smallest_peak(&self, traced: &Traced) -> usize {
+        let (mut low, mut high) = (0, predict(traced, &Plan::new(), self.costs).peak);
+        while high - low > (high / 1000).max(1) {
+            let middle = low + (high - low) / 2;
+            match self.fastest_within(traced, middle) {
+                Some(_) => high = middle,
+                None => low = middle,
+            }
+        }
+        high
+    }
+}
+
+/// The paths of parts; a join has none of its own.
+fn paths_of(nodes: &[Node], paths: &mut BTreeSet<String>) {
+    for node in nodes {
+        match &node.body {
+            Body::Join { branches, .. } => branches.iter().for_each(|branch| paths_of(branch, paths)),
+            _ => {
+                paths.insert(node.path.clone());
+            }
+        }
+    }
 }
 
 /// What is there when all gradients of weights are, and Candle adds the largest of them to zeros.
@@ -48,19 +117,6 @@ fn gradients_at_the_end(nodes: &[Node]) -> usize {
     all.add(nodes);
     let largest = nodes.iter().flat_map(|node| &node.parameters).map(|(_, bytes)| *bytes).max();
     all.bytes + 2 * largest.unwrap_or_default()
-}
-
-/// The smallest limit within which there is a plan, to a thousandth.
-pub(super) fn smallest_peak(traced: &Traced, options: &Options, costs: &CostTable, most: usize) -> usize {
-    let (mut low, mut high) = (0, most);
-    while high - low > (high / 1000).max(1) {
-        let middle = low + (high - low) / 2;
-        match fastest_within(traced, options, costs, middle) {
-            Some(_) => high = middle,
-            None => low = middle,
-        }
-    }
-    high
 }
 
 /// A way to come to a place in the tree.
@@ -156,8 +212,7 @@ struct Fork {
 }
 
 struct Search<'a> {
-    options: &'a Options,
-    costs: &'a CostTable,
+    choice: &'a Choice<'a>,
     limit: usize,
 }
 
@@ -192,13 +247,16 @@ impl Search<'_> {
             at[index + 1].extend(on);
             for end in index + 1..=nodes.len().min(index + RUN) {
                 let run = &nodes[index..end];
-                let Some(key) = key_of(run).filter(|_| !run.iter().all(Node::is_view)) else { continue };
+                let is_choice =
+                    !run.iter().all(Node::is_view) && run.iter().all(|node| self.choice.has(node));
+                let Some(key) = key_of(run).filter(|_| is_choice) else { continue };
                 let mut behind = around.clone();
                 behind.later.add(&nodes[end..]);
                 for keep in ways(run) {
-                    let segment = Segment { keep, compressor: compressor_of(self.options, &key, node) };
+                    let segment =
+                        Segment { keep, compressor: compressor_of(self.choice.options, &key, node) };
                     let plan = Plan::new().with(key.clone(), segment.clone());
-                    let unit = unit(run, parent, flow.tracked, &plan, self.costs);
+                    let unit = unit(run, parent, flow.tracked, &plan, self.choice.costs);
                     let pick = Some((key.as_str(), &segment));
                     let trained = flow.tracked || run.iter().any(|node| !node.parameters.is_empty());
                     let all = labels
@@ -218,7 +276,8 @@ impl Search<'_> {
             Body::Join { branches, .. } => self.join(node, branches, flow, labels, around),
             Body::Layer { .. } if node.is_view() => labels,
             Body::Layer { .. } => {
-                let unit = unit(std::slice::from_ref(node), parent, flow.tracked, &Plan::new(), self.costs);
+                let unit =
+                    unit(std::slice::from_ref(node), parent, flow.tracked, &Plan::new(), self.choice.costs);
                 let trained = flow.tracked || !node.parameters.is_empty();
                 labels
                     .iter()
@@ -334,7 +393,8 @@ impl Search<'_> {
         let kept = if *keeps_outputs { outputs } else { 0 };
         let copies = if *keeps_outputs { count } else { count.saturating_sub(1) };
         let size = node.output.bytes();
-        let seconds = self.costs.seconds(footprint.forward) + self.costs.seconds(footprint.backward);
+        let costs = self.choice.costs;
+        let seconds = costs.seconds(footprint.forward) + costs.seconds(footprint.backward);
         let join = |mut label: Label| {
             let is_raw = |fork: usize| label.raw >> fork & 1 == 1;
             let x = match source {

@@ -5,24 +5,29 @@
 //! simulate  a step under any plan, on a heap that counts and holds nothing: microseconds
 //! levels    the presets that people know, on that model instead of by running each trial
 //! budget    the fastest plan that fits in so many bytes, exactly
-//! verify    one real step of the plan that was found
+//! verify    one real step of the plan that was found; where it takes more than the budget, searched again
 //! ```
 //!
 //! The layers say what they take by formulas ([`Footprint`](crate::module::Footprint)), so that nothing need be measured and a
-//! batch that does not fit can be planned. Times come from a [`CostTable`] with a version: the same plan on every run.
+//! batch that does not fit can be planned. Times come from a [`CostTable`] with a version: the same plan on every run; or they
+//! are measured, on request.
 //!
 //! Searching leaves nothing behind: running statistics, random numbers, states and gradients are as before, bit for bit.
 
+mod account;
 mod budget;
 mod cost;
+mod front;
 mod heap;
 mod levels;
 mod locate;
+mod measure;
 mod optimize;
 mod optimized;
 mod options;
 mod outline;
 mod presets;
+mod sample;
 mod simulate;
 mod summary;
 mod trace;
@@ -30,11 +35,13 @@ mod verify;
 mod words;
 
 pub use cost::CostTable;
+pub use front::{front, max_batch, FrontPoint, LARGEST_BATCH};
 pub use heap::Mark;
-pub use optimize::{front, max_batch, optimize, predict_plan, FrontPoint, Sample};
+pub use optimize::{optimize, predict_plan};
 pub use optimized::{EvalView, Optimized};
 pub use options::{Agreement, Options};
 pub use presets::{CheckpointBudget, Level, Prefer, Profile};
+pub use sample::Sample;
 pub use simulate::{Prediction, SegmentPrediction};
 pub use summary::{Resident, SegmentSummary, Summary};
 

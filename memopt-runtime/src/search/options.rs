@@ -1,9 +1,11 @@
 //! What is asked of a search, and what that comes to.
 
+use super::cost::CostTable;
 use super::presets::{CheckpointBudget, Level, Prefer, Profile};
-use crate::checkpoint::Targets;
+use crate::checkpoint::{check_compressors, Targets};
 use crate::compress::SpikeCompressor;
-use crate::plan::Compressor;
+use crate::module::Checkpointable;
+use crate::plan::{Compressor, Keep, Plan, Segment};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,6 +45,8 @@ pub struct Options {
     pub(super) carries_states: bool,
     pub(super) agreement: Option<Arc<dyn Agreement>>,
     pub(super) progress: Option<Progress>,
+    pub(super) threads: Option<usize>,
+    pub(super) measure_costs: bool,
 }
 
 /// Who is told what a search does now.
@@ -95,6 +99,8 @@ impl Default for Options {
             carries_states: false,
             agreement: None,
             progress: None,
+            threads: None,
+            measure_costs: false,
         }
     }
 }
@@ -214,6 +220,18 @@ impl Options {
         Options { carries_states: true, ..self }
     }
 
+    /// Threads whose workspaces are counted; by default 2, whatever the machine has, so that the plan is the same
+    /// everywhere.
+    pub fn threads(self, threads: usize) -> Self {
+        Options { threads: Some(threads), ..self }
+    }
+
+    /// Whether times are measured on this machine, layer by layer, instead of taken from the cost table. It takes a few
+    /// steps' time, and plans may differ from run to run.
+    pub fn measure_costs(self, measure: bool) -> Self {
+        Options { measure_costs: measure, ..self }
+    }
+
     /// Of a group of processes that must come to one plan.
     pub fn agreement(self, agreement: Arc<dyn Agreement>) -> Self {
         Options { agreement: Some(agreement), ..self }
@@ -222,6 +240,24 @@ impl Options {
     /// Is told what the search does now, for a line on a terminal.
     pub fn progress(self, tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Options { progress: Some(Progress(Arc::new(tell))), ..self }
+    }
+
+    /// What work costs, and in how many threads.
+    pub(super) fn costs(&self) -> CostTable {
+        let costs = CostTable::default();
+        self.threads.map_or(costs, |threads| costs.with_threads(threads))
+    }
+
+    /// Checks that there is in a model what is named.
+    ///
+    /// # Errors
+    /// If there is no part at the path of a compressor, or no such compressor.
+    pub(super) fn check_for<M: Checkpointable>(&self, model: &M) -> Result<()> {
+        self.compressors.iter().try_for_each(|(path, compressor)| {
+            let segment = Segment { keep: Keep::Recompute, compressor: Some(compressor.clone()) };
+            check_compressors(model, &Plan::new().with(path.clone(), segment), &self.own_compressors)
+                .map_err(|e| wrong(format!("the compressor for `{path}`: {e}")))
+        })
     }
 
     /// Tells whoever wants to know.
@@ -311,7 +347,7 @@ impl Options {
             if let Some((name, _)) = others.iter().find(|(_, given)| *given) {
                 return Err(wrong(format!(
                     "a memory budget finds the fastest plan that fits by itself and goes without `{name}`; with it go: targets, \
-                     compress, compressor, verify, optimizer_state"
+                     compress, compressor, threads, measure_costs, verify, optimizer_state"
                 )));
             }
         }
@@ -320,6 +356,9 @@ impl Options {
                 "temporal_split_factor is {}; give 2 or more",
                 self.temporal_split_factor
             )));
+        }
+        if self.threads == Some(0) {
+            return Err(wrong("the workspaces of 0 threads; give 1 or more".into()));
         }
         if self.max_gc_segments == Some(0) {
             return Err(wrong("max_gc_segments is 0; give 1 or more, or level 0 for no segments".into()));
@@ -425,6 +464,7 @@ mod tests {
             Options::memory_budget(1).with_prefer(Prefer::Speed),
             Options::default().temporal_split_factor(1),
             Options::default().max_gc_segments(0),
+            Options::default().threads(0),
             Options::default().gc_target_budget_ratio(0.),
             Options::default().gc_target_budget_ratio(f64::NAN),
             Options::default().optimizer_state(-1.),

@@ -2,6 +2,7 @@
 
 use crate::module::{Footprint, Incoming, Step, Work};
 use candle_core::TensorId;
+use std::ops::Range;
 
 /// A part of the split tree, or a join.
 #[derive(Debug, Clone)]
@@ -16,6 +17,32 @@ pub(super) struct Node {
     pub(super) body: Body,
     /// Its parameters, and what their gradients take.
     pub(super) parameters: Vec<(TensorId, usize)>,
+    /// How long it takes, beside what the cost table says.
+    pub(super) pace: Pace,
+}
+
+/// How many times as long as the cost table says a layer takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Pace {
+    pub(super) forward: f64,
+    pub(super) backward: f64,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Pace { forward: 1., backward: 1. }
+    }
+}
+
+impl Pace {
+    /// The same layer at this pace.
+    fn of(self, footprint: Footprint) -> Footprint {
+        Footprint {
+            forward: footprint.forward.times(self.forward),
+            backward: footprint.backward.times(self.backward),
+            ..footprint
+        }
+    }
 }
 
 /// How an input can be kept.
@@ -53,7 +80,7 @@ impl Node {
         let all = |nodes: &[Node]| nodes.iter().map(|node| node.resized(size)).collect::<Vec<_>>();
         let body = match &self.body {
             Body::Layer { footprint, is_guess } => {
-                let known = if *is_guess { None } else { self.footprint_for(&input) };
+                let known = if *is_guess { None } else { self.by_formula(&input) };
                 let footprint = known.unwrap_or_else(|| scaled(footprint, size.factor(), &output));
                 Body::Layer { footprint, is_guess: *is_guess }
             }
@@ -67,18 +94,30 @@ impl Node {
         Node { input, output, packing, body, ..self.clone() }
     }
 
-    /// What the layer says that it takes for another input.
-    pub(super) fn footprint_for(&self, input: &Incoming) -> Option<Footprint> {
+    /// What the layer says that it takes for another input, as the table has it.
+    fn by_formula(&self, input: &Incoming) -> Option<Footprint> {
         match &self.step {
             Step::Part { part, .. } => part.footprint(input),
             Step::Join { .. } => None,
         }
     }
 
+    /// What the layer takes for another input, if it says so.
+    pub(super) fn footprint_for(&self, input: &Incoming) -> Option<Footprint> {
+        self.by_formula(input).map(|footprint| self.pace.of(footprint))
+    }
+
+    /// What some of the layer's output channels take, if it says so.
+    pub(super) fn footprint_of_channels(&self, channels: Range<usize>) -> Option<Footprint> {
+        let Step::Part { part, .. } = &self.step else { return None };
+        let some = part.for_channels(channels).ok().flatten()?;
+        some.footprint(&self.input).map(|footprint| self.pace.of(footprint))
+    }
+
     /// The footprint of a layer; of others, nothing.
     pub(super) fn footprint(&self) -> Footprint {
         match &self.body {
-            Body::Layer { footprint, .. } | Body::Join { footprint, .. } => footprint.clone(),
+            Body::Layer { footprint, .. } | Body::Join { footprint, .. } => self.pace.of(footprint.clone()),
             Body::Chain(_) => Footprint::view(self.output.dims.clone()),
         }
     }
@@ -94,11 +133,7 @@ impl Node {
 }
 
 fn scaled(footprint: &Footprint, factor: f64, output: &Incoming) -> Footprint {
-    let work = |work: Work| Work {
-        scratch: (work.scratch as f64 * factor) as usize,
-        products: work.products * factor,
-        traffic: work.traffic * factor,
-    };
+    let work = |work: Work| Work { scratch: (work.scratch as f64 * factor) as usize, ..work.times(factor) };
     Footprint {
         output: output.dims.clone(),
         forward: work(footprint.forward),
@@ -124,8 +159,12 @@ impl Size {
     /// `[T, N, ...]` for the other batch, where `N` is a multiple of the traced one.
     pub(super) fn of(self, x: &Incoming) -> Incoming {
         let mut x = Incoming { threads: self.threads, ..x.clone() };
-        if let Some(images) = x.dims.get_mut(1) {
-            *images = *images * self.to / self.from.max(1);
+        // What a head gives may have lost its time steps: `[N, ...]`.
+        let from = self.from.max(1);
+        let is_batch = |at: &usize| x.dims.get(*at).is_some_and(|dim| dim % from == 0);
+        let at = [1, 0].into_iter().find(is_batch).unwrap_or(1);
+        if let Some(images) = x.dims.get_mut(at) {
+            *images = *images * self.to / from;
         }
         x
     }

@@ -1,6 +1,6 @@
 //! The search on small models, against brute force.
 
-use super::budget::{fastest_within, smallest_peak, ways};
+use super::budget::{ways, Choice};
 use super::cost::CostTable;
 use super::locate::{found, key_of, locate};
 use super::options::Options;
@@ -139,6 +139,7 @@ fn a_budget_gets_the_fastest_of_all_plans_that_fit() {
         let net = Net::new(&vb, has_right);
         let traced = traced(&net);
         let (options, costs) = (Options::default(), CostTable::default());
+        let choice = Choice::of_all(&options, &costs);
         let plans = all_plans(&traced.nodes[..2], "");
         let short = Traced {
             nodes: traced.nodes[..2].to_vec(),
@@ -159,7 +160,7 @@ fn a_budget_gets_the_fastest_of_all_plans_that_fit() {
             let limit = least + (most - least) * step / 39;
             let best =
                 all.iter().filter(|plan| plan.0 <= limit).map(|plan| plan.1).fold(f64::INFINITY, f64::min);
-            let found = fastest_within(&short, &options, &costs, limit).unwrap();
+            let found = choice.fastest_within(&short, limit).unwrap();
             let prediction = predict(&short, &found, &costs);
             assert!(prediction.peak <= limit, "{} of {limit} by\n{found}", prediction.peak);
             assert!(
@@ -172,8 +173,8 @@ fn a_budget_gets_the_fastest_of_all_plans_that_fit() {
                     .unwrap_or_default()
             );
         }
-        assert!(fastest_within(&short, &options, &costs, least - 1).is_none());
-        let smallest = smallest_peak(&short, &options, &costs, most);
+        assert!(choice.fastest_within(&short, least - 1).is_none());
+        let smallest = choice.smallest_peak(&short);
         assert!(smallest >= least && smallest <= least + most / 500 + 1, "{smallest} for {least}");
     }
 }
@@ -316,4 +317,150 @@ fn a_layer_that_says_nothing_is_named() {
     let linear = Linear::new(4, 3, Default::default(), vb.pp("ours")).unwrap();
     let planned = Planned::new(vec![linear], Plan::new(), Session::new(0)).unwrap();
     assert!(planned.run(&x, true).is_ok());
+}
+
+#[test]
+fn what_the_options_name_must_be_there() {
+    let (_variables, vb) = variables();
+    let net = Net::new(&vb, true);
+    let refused = |options: Options, word: &str| {
+        let error = optimize(net.clone(), &spikes(), options.clone()).unwrap_err().to_string();
+        assert!(error.contains(word), "{error}");
+        if options.memory_budget.is_none() {
+            return;
+        }
+        assert!(front(&net, &spikes(), &options, 4).is_err());
+        assert!(max_batch(&net, &spikes(), &options, 1_000_000).is_err());
+    };
+    for options in [Options::profile(Profile::Safe), Options::memory_budget(1_000_000)] {
+        refused(options.clone().compressor("middle", Compressor::Bit), "middle");
+        refused(options.clone().compressor("first", Compressor::Named("bti".into())), "bti");
+        refused(options.clone().targets(Targets::at("middle")), "middle");
+        refused(options.clone().targets(Targets::at("left").and_at("left.0")), "left.0");
+        refused(options.targets(Targets::at("left.0..1").and_at("left.1")), "overlap");
+    }
+}
+
+#[test]
+fn samples_are_of_one_shape() {
+    let (_variables, vb) = variables();
+    let net = Net::new(&vb, true);
+    let half = spikes().narrow(0, 0, 2).unwrap();
+    let error = optimize(net.clone(), &[spikes(), half][..], Options::default()).unwrap_err().to_string();
+    assert!(error.contains("sample 2 is [2, 2, 2, 16, 16]"), "{error}");
+    let double = spikes().to_dtype(DType::F64).unwrap();
+    assert!(optimize(net, &[spikes(), double][..], Options::default()).is_err());
+}
+
+#[test]
+fn under_a_budget_segments_are_targets_or_inside_of_them() {
+    let (_variables, vb) = variables();
+    let net = Net::new(&vb, true);
+    let targets = || Targets::at("left").and_at("last.0..1");
+    let options = Options::default().targets(targets());
+    let points = front(&net, &spikes(), &options, 12).unwrap();
+    let free = front(&net, &spikes(), &Options::default(), 12).unwrap();
+    assert!(points.len() > 1 && free.last().unwrap().peak < points.last().unwrap().peak);
+    for point in &points {
+        for (key, _) in point.plan.segments() {
+            let is_inside = key == "left" || key.starts_with("left.");
+            assert!(is_inside || ["last.0", "last.1", "last.0..1"].contains(&key), "{key}");
+        }
+    }
+    let least = points.last().unwrap().peak;
+    let resident = optimize(net.clone(), &spikes(), Options::default()).unwrap().summary().resident;
+    let options = Options::memory_budget(least + resident.before_step()).targets(targets());
+    let found = optimize(net, &spikes(), options).unwrap();
+    assert!(found.summary().gc_selection_explanation.contains("targets"));
+    assert!(found.summary().predicted_peak.unwrap() <= least);
+}
+
+#[test]
+fn measured_costs_leave_nothing_behind_and_scale_chunks_too() {
+    let (variables, vb) = variables();
+    let net = Net::new(&vb, true);
+    let statistics = |name: &str| -> Vec<f32> {
+        let data = variables.data().lock().unwrap();
+        data.get(name).unwrap().to_vec1().unwrap()
+    };
+    let before = statistics("first.bn.running_mean");
+    let options = Options::profile(Profile::Exhaustive).targets(Targets::at("first").and_at("last"));
+    let found = optimize(net.clone(), &spikes(), options.measure_costs(true)).unwrap();
+    assert_eq!(found.summary().options["costs"], "measured");
+    assert_eq!(statistics("first.bn.running_mean"), before);
+    assert_eq!(found.session().calls(), 0);
+
+    let mut slow = traced(&net);
+    let costs = CostTable::default();
+    let of = |traced: &Traced, plan: &str| predict(traced, &plan.parse().unwrap(), &costs);
+    let table: Vec<Prediction> = ["", "first: tcgc:2", "first: ccgc:2"].map(|plan| of(&slow, plan)).into();
+    super::measure::set_paces(&mut slow, &costs, Some(&Slow)).unwrap();
+    let measured = ["", "first: tcgc:2", "first: ccgc:2"].map(|plan| of(&slow, plan));
+    for (table, measured) in table.iter().zip(&measured) {
+        assert_eq!(table.peak, measured.peak);
+        assert!(measured.seconds > 1., "{}", measured.seconds);
+    }
+    assert!(measured[1].seconds > measured[0].seconds && measured[2].seconds > measured[0].seconds);
+}
+
+/// A group with a process that needs a second for each layer.
+#[derive(Debug)]
+struct Slow;
+
+impl Agreement for Slow {
+    fn largest(&self, values: &[u64]) -> Result<Vec<u64>> {
+        assert!(!values.is_empty() && values.iter().all(|&nanoseconds| nanoseconds > 0));
+        Ok(vec![1_000_000_000; values.len()])
+    }
+
+    fn of_first(&self, text: &str) -> Result<String> {
+        Ok(text.to_owned())
+    }
+}
+
+#[test]
+fn workspaces_of_more_threads_take_more() {
+    let (_variables, vb) = variables();
+    let net = Net::new(&vb, true);
+    let peak = |threads: usize| {
+        let options = Options::profile(Profile::Safe).targets(Targets::at("first")).threads(threads);
+        optimize(net.clone(), &spikes(), options).unwrap().summary().predicted_peak.unwrap()
+    };
+    assert!(peak(16) > peak(1), "{} of {}", peak(16), peak(1));
+}
+
+/// Spikes summed up over the steps: `[N, C, H, W]`.
+#[derive(Debug, Clone)]
+struct Headed(Net);
+
+impl Parameters for Headed {
+    fn visit_parameters(&self, visitor: &mut Visitor<'_>) {
+        self.0.visit_parameters(visitor);
+    }
+
+    fn detached(&self) -> Self {
+        Headed(self.0.detached())
+    }
+}
+
+impl Checkpointable for Headed {
+    fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
+        let spikes = self.0.forward(x, context)?.into_dense("spikes")?;
+        Ok((&spikes.sum(0)?).into())
+    }
+
+    fn composition(&self) -> Option<Composition> {
+        self.0.composition()
+    }
+}
+
+#[test]
+fn a_head_without_time_steps_has_the_same_batch() {
+    let (_variables, vb) = variables();
+    let net = Net::new(&vb, true);
+    let batch = |net: &Net| max_batch(net, &spikes(), &Options::default(), 2_000_000).unwrap().unwrap().0;
+    let headed =
+        max_batch(&Headed(net.clone()), &spikes(), &Options::default(), 2_000_000).unwrap().unwrap().0;
+    // Its output is smaller; taken for the batch, its channels would make four times as much.
+    assert!((batch(&net)..=batch(&net) * 3 / 2).contains(&headed), "{headed} for {}", batch(&net));
 }

@@ -2,16 +2,17 @@
 //!
 //! Nothing outlives it: running statistics, the count of forwards and carried states are as before, also if it fails.
 
-use super::outline::{Body, Node, Packing};
+use super::outline::{Body, Node, Pace, Packing};
 use crate::compress::{Auto, Bit, EncodedBits, Pack};
 use crate::module::{
     Checkpointable, Context, Densities, Executor, Footprint, Incoming, Session, Signal, Step, Work,
 };
 use crate::path::joined;
 use crate::{Error, Result};
-use candle_core::{DType, Tensor, TensorId};
+use candle_core::{DType, Device, Tensor, TensorId};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// What a traced model is made of.
 #[derive(Debug, Clone)]
@@ -19,11 +20,14 @@ pub(super) struct Traced {
     pub(super) nodes: Vec<Node>,
     pub(super) input: Incoming,
     pub(super) output: Incoming,
+    /// Time of the layers in this forward.
+    pub(super) seconds: f64,
+    pub(super) device: Device,
 }
 
 /// Runs the model on a sample.
 pub(super) fn trace<M: Checkpointable>(model: &M, sample: &Signal, threads: usize) -> Result<Traced> {
-    let tracer = Arc::new(Tracer { threads, chains: Mutex::default(), seen: Mutex::default() });
+    let tracer = Arc::new(Tracer::new(threads));
     let (input, _) = tracer.look(sample)?;
     let twin = model.detached();
     let y = Session::new(0).rehearse(|context| {
@@ -39,7 +43,9 @@ pub(super) fn trace<M: Checkpointable>(model: &M, sample: &Signal, threads: usiz
     // The twin's parameters are copies that are not trained.
     let composition = model.composition().unwrap_or_default();
     adopt(&mut nodes, composition.steps());
-    Ok(Traced { nodes, input, output })
+    let seconds = tracer.spent.lock().as_secs_f64();
+    let device = sample.clone().into_tensors()?.first().map_or(Device::Cpu, |x| x.device().clone());
+    Ok(Traced { nodes, input, output, seconds, device })
 }
 
 /// Merges what another sample showed: an encoding must hold all of them.
@@ -121,6 +127,8 @@ struct Tracer {
     chains: Mutex<Vec<Vec<Node>>>,
     /// The last signal that was looked at: what a part gives is what the next one takes.
     seen: Mutex<Option<(TensorId, Incoming, Packing)>>,
+    /// Time of layers.
+    spent: Mutex<Duration>,
 }
 
 impl Executor for Tracer {
@@ -129,13 +137,20 @@ impl Executor for Tracer {
         for step in steps {
             let (input, packing) = self.look(&x)?;
             let around = std::mem::take(&mut *self.chains.lock());
+            let start = Instant::now();
             x = step.run(x, context)?;
+            let time = start.elapsed();
             let inside = std::mem::replace(&mut *self.chains.lock(), around);
+            // What is made of parts has timed these.
+            if inside.is_empty() {
+                *self.spent.lock() += time;
+            }
             let (output, _) = self.look(&x)?;
             let path =
                 step.name().map_or_else(|| context.path().to_owned(), |name| joined(context.path(), name));
             let body = body(step, inside, &input, &output);
-            nodes.push(Node { step: step.clone(), path, input, output, packing, body, parameters: vec![] });
+            let (step, parameters, pace) = (step.clone(), vec![], Pace::default());
+            nodes.push(Node { step, path, input, output, packing, body, parameters, pace });
         }
         self.chains.lock().push(nodes);
         Ok(x)
@@ -143,6 +158,10 @@ impl Executor for Tracer {
 }
 
 impl Tracer {
+    fn new(threads: usize) -> Self {
+        Tracer { threads, chains: Mutex::default(), seen: Mutex::default(), spent: Mutex::default() }
+    }
+
     /// What a signal is like.
     fn look(&self, x: &Signal) -> Result<(Incoming, Packing)> {
         let tensors = x.clone().into_tensors()?;

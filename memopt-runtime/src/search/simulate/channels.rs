@@ -62,8 +62,8 @@ impl<'a> Machine<'a> {
             let z = self.group(with_weights, group, bytes);
             let share = group.len() as f64 / channels as f64;
             for node in [norm, neurons] {
-                self.seconds += self.costs.seconds(part_of(node.footprint().forward, share));
-                self.seconds += self.costs.seconds(part_of(node.footprint().backward, share));
+                self.seconds += self.costs.seconds(node.footprint().forward.times(share));
+                self.seconds += self.costs.seconds(node.footprint().backward.times(share));
             }
             self.blocks(in_block(&norm.input), 3);
             drop(z);
@@ -105,14 +105,7 @@ impl<'a> Machine<'a> {
 
     /// The output of some channels of a layer.
     fn group(&mut self, node: &Node, channels: &Range<usize>, bytes: usize) -> Buffer {
-        let footprint = match &node.step {
-            Step::Part { part, .. } => part
-                .for_channels(channels.clone())
-                .ok()
-                .flatten()
-                .and_then(|part| part.footprint(&node.input)),
-            Step::Join { .. } => None,
-        };
+        let footprint = node.footprint_of_channels(channels.clone());
         let z = self.heap.take(bytes);
         self.work(footprint.unwrap_or_else(|| node.footprint()).forward);
         z
@@ -146,12 +139,12 @@ impl<'a> Machine<'a> {
             for node in behind.iter().skip(1) {
                 let footprint = node.footprint();
                 kept.push(self.heap.take(bytes(node.output.bytes())));
-                self.work(part_of(footprint.forward, share));
+                self.work(footprint.forward.times(share));
             }
             let gradient = self.heap.take(bytes(dy.bytes()));
             for node in behind {
                 self.weight_gradients(node);
-                self.work(part_of(node.footprint().backward, share));
+                self.work(node.footprint().backward.times(share));
             }
             drop((kept, gradient, normalized, z));
         }
@@ -174,11 +167,6 @@ fn are_bits(kept: &Kept, node: &Node) -> bool {
 /// Whether a layer is gone back through without its input.
 fn is_linear_map(node: &Node) -> bool {
     matches!(&node.step, Step::Part { part, .. } if part.linear_map().is_some())
-}
-
-/// Work over a share of the channels.
-pub(super) fn part_of(work: Work, share: f64) -> Work {
-    Work { products: work.products * share, traffic: work.traffic * share, ..work }
 }
 
 /// Bytes of the channels that are done together.

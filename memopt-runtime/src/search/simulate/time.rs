@@ -1,6 +1,6 @@
 //! Segments in time chunks.
 
-use super::channels::{in_block, part_of};
+use super::channels::in_block;
 use super::tape::Kept;
 use super::Machine;
 use crate::checkpoint::TimeChunks;
@@ -38,8 +38,7 @@ impl Share {
         let input = Incoming { dims, ..node.input.clone() };
         node.footprint_for(&input).unwrap_or_else(|| {
             let whole = node.footprint();
-            let part =
-                |work: Work| Work { scratch: self.bytes(work.scratch), ..part_of(work, self.as_f64()) };
+            let part = |work: Work| Work { scratch: self.bytes(work.scratch), ..work.times(self.as_f64()) };
             Footprint { forward: part(whole.forward), backward: part(whole.backward), ..whole }
         })
     }
@@ -226,9 +225,9 @@ impl<'a> Machine<'a> {
     fn neurons(&mut self, norm: &Node, behind: &[&Node], share: Share, is_back: bool) {
         for node in std::iter::once(&norm).chain(behind) {
             let footprint = node.footprint();
-            self.seconds += self.costs.seconds(part_of(footprint.forward, share.as_f64()));
+            self.seconds += self.costs.seconds(footprint.forward.times(share.as_f64()));
             if is_back {
-                self.seconds += self.costs.seconds(part_of(footprint.backward, share.as_f64()));
+                self.seconds += self.costs.seconds(footprint.backward.times(share.as_f64()));
             }
         }
         self.blocks(share.bytes(in_block(&norm.input)), 3);
