@@ -2,22 +2,26 @@
 //!
 //! `cargo run --release --example optimize -- --model vgg --batch 4 --time-steps 10 --profile memory`
 
+mod step;
+mod tables;
+
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::VarMap;
 use clap::{Parser, ValueEnum};
 use indicatif::ProgressBar;
 use memopt::checkpoint::{Planned, SavedPlan};
-use memopt::memory::{CountingAllocator, Scope};
+use memopt::memory::CountingAllocator;
 use memopt::models::{CifarDvsVgg, ResidualNet};
 use memopt::module::Session;
-use memopt::nn::{init::seeded, Lif, Linear, LinearConfig};
+use memopt::nn::init::seeded;
 use memopt::plan::Plan;
 use memopt::search::{front, optimize, CheckpointBudget, Level, Options, Prefer, Profile, Summary};
 use memopt::{report, Checkpointable};
 use rand::{rngs::StdRng, SeedableRng};
 use rand_distr::{Distribution, Poisson};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use step::{median, step, Step};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator::system();
@@ -52,6 +56,12 @@ struct Flags {
     /// The fastest plan that fits in so many bytes: 200MB, 1.5GB, 150000000.
     #[arg(long, value_parser = bytes)]
     memory_budget: Option<usize>,
+    /// Measure the costs of layers on this machine instead of taking the cost table's.
+    #[arg(long)]
+    measure_costs: bool,
+    /// Threads whose workspaces are counted.
+    #[arg(long)]
+    threads: Option<usize>,
     /// Steps that are timed, with and without the plan in turn.
     #[arg(long, default_value_t = 3)]
     steps: usize,
@@ -67,7 +77,8 @@ struct Flags {
     /// Write the plan to this file, with the fingerprint of the model.
     #[arg(long)]
     save: Option<PathBuf>,
-    /// Print the tables of the original's documentation instead: a tiny network and the VGG by profile, the VGG by preference (`--batch 8` for the original's size).
+    /// Print the tables of the original's documentation instead: a tiny network and the VGG by profile, the VGG by preference (`--batch 8` for
+    /// the original's size). Plans are timed in turn, `--steps` rounds; the ratio is the median of those of the rounds.
     #[arg(long)]
     table: bool,
 }
@@ -94,34 +105,15 @@ fn bytes(text: &str) -> std::result::Result<usize, String> {
     }
 }
 
-/// What a step took.
-struct Step {
-    peak: usize,
-    ms: f64,
-}
-
-/// A training step without an optimizer.
-fn step<M: Checkpointable>(net: &Planned<M>, x: &Tensor) -> Result<Step> {
-    let scope = Scope::enter("step").map_err(memopt::Error::from)?;
-    let start = Instant::now();
-    let loss = net.run(x, true)?.into_dense("logits")?.mean_all()?;
-    let gradients = loss.backward()?;
-    drop((gradients, loss));
-    let ms = start.elapsed().as_secs_f64() * 1e3;
-    Ok(Step { peak: scope.finish().peak_above_start(), ms })
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or_default()
-}
-
 fn run<M: Checkpointable + Clone>(flags: &Flags, net: M, x: &Tensor) -> Result<()> {
     let mut options = match flags.memory_budget {
         Some(bytes) => Options::memory_budget(bytes),
         None => Options::default(),
     };
-    options = options.seed(flags.seed);
+    options = options.seed(flags.seed).measure_costs(flags.measure_costs);
+    if let Some(threads) = flags.threads {
+        options = options.threads(threads);
+    }
     if let Some(prefer) = flags.prefer {
         options = options.with_prefer(prefer);
     }
@@ -218,131 +210,6 @@ fn draw<M: Checkpointable>(
     Ok(())
 }
 
-/// The tiny network of the original's documentation.
-#[derive(Clone, Checkpointable)]
-#[spatial_split(blocks)]
-struct BlockNet {
-    blocks: Vec<FcBlock>,
-}
-
-#[derive(Clone, Checkpointable)]
-#[checkpoint(segment)]
-#[spatial_split(fc, neuron)]
-struct FcBlock {
-    fc: Linear,
-    neuron: Lif,
-}
-
-/// A row of a table: what was asked for, and what came of it.
-fn row<M: Checkpointable + Clone>(
-    net: &M,
-    x: &Tensor,
-    steps: usize,
-    name: &str,
-    options: Option<Options>,
-    samples: usize,
-) -> Result<Vec<String>> {
-    let plain = Planned::new(net.clone(), Plan::new(), Session::new(0))?;
-    step(&plain, x)?;
-    let (planned, search_ms, structure) = match options {
-        None => (plain, 0., "-".to_owned()),
-        Some(options) => {
-            let found = optimize(net.clone(), x, options)?;
-            let s = found.summary();
-            let structure = format!(
-                "{} gc, {} tcgc, {} ccgc; {} + {} splits, {} restored",
-                s.gc_segments,
-                s.tcgc_segments,
-                s.ccgc_segments,
-                s.spatial_splits,
-                s.temporal_splits,
-                s.restored
-            );
-            (found.planned().clone(), s.search_ms, structure)
-        }
-    };
-    step(&planned, x)?;
-    let ran: Vec<Step> = (0..steps.max(1)).map(|_| step(&planned, x)).collect::<Result<_>>()?;
-    let ms = median(ran.iter().map(|step| step.ms).collect());
-    let peak = ran.iter().map(|step| step.peak).max().unwrap_or_default();
-    Ok(vec![
-        name.to_owned(),
-        format!("{ms:.2}"),
-        format!("{:.1}", samples as f64 * 1e3 / ms),
-        format!("{:.2}", peak as f64 / 1e6),
-        format!("{search_ms:.1}"),
-        structure,
-    ])
-}
-
-/// The original's numbers: step ms, peak MB, search ms.
-type Original = (&'static str, &'static str);
-
-fn print(title: &str, rows: Vec<(Vec<String>, Original)>) {
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::ASCII_MARKDOWN);
-    table.set_header([
-        "",
-        "step ms",
-        "samples/s",
-        "peak MB",
-        "search ms",
-        "structure",
-        "the original (RTX 4090): step ms, peak MB, search ms",
-    ]);
-    for (mut row, (_, original)) in rows {
-        row.push(original.to_owned());
-        table.add_row(row);
-    }
-    println!("{title}\n\n{table}\n");
-}
-
-fn tables(flags: &Flags) -> Result<()> {
-    let vb = seeded(&VarMap::new(), flags.seed, DType::F32, CPU);
-    let fc = Linear::new(16, 16, LinearConfig::default(), vb.pp("fc"))?;
-    let tiny = BlockNet { blocks: vec![FcBlock { fc, neuron: Lif::default() }] };
-    let x = Tensor::ones((2, 2, 16), DType::F32, CPU)?;
-    let originals: [Original; 4] = [
-        ("safe", "5.73, 17.26, 910.9"),
-        ("balanced", "6.13, 17.26, 8661.2"),
-        ("memory", "6.07, 17.26, 20027.8"),
-        ("exhaustive", "-, 17.26, 32880.1"),
-    ];
-    let mut rows = vec![(row(&tiny, &x, 20, "baseline", None, 2)?, ("", "5.80, 17.26, 0"))];
-    for original in originals {
-        let options = Options::profile(original.0.parse()?);
-        rows.push((row(&tiny, &x, 20, original.0, Some(options), 2)?, original));
-    }
-    print("MemOptBlockNet, depth 1, [2, 2, 16]", rows);
-
-    let (n, t) = (flags.batch as usize, flags.time_steps as usize);
-    let vgg = CifarDvsVgg::new(48, seeded(&VarMap::new(), flags.seed, DType::F32, CPU))?;
-    let x = events(flags.seed, &[n, t, 2, 48, 48])?;
-    let profiles: [Original; 4] = [
-        ("safe", "36.60, 833.94, 2606"),
-        ("balanced", "33.88, 787.94, 37038"),
-        ("memory", "35.83, 671.56, 89789"),
-        ("exhaustive", "27.66, 589.16, 450973"),
-    ];
-    let baseline = row(&vgg, &x, flags.steps, "baseline", None, n)?;
-    let mut rows = vec![(baseline.clone(), ("", "27.57, 1022.23, 0"))];
-    for original in profiles {
-        let options = Options::profile(original.0.parse()?);
-        rows.push((row(&vgg, &x, flags.steps, original.0, Some(options), n)?, original));
-    }
-    print(&format!("CIFAR10-DVS VGG by profile, batch {n}, T = {t}"), rows);
-
-    let prefers: [Original; 3] =
-        [("speed", "34.43, 922, 2727"), ("balanced", "34.35, 877, 34361"), ("memory", "43.36, 699, 92690")];
-    let mut rows = vec![(baseline, ("", "27.57, 1022.23, 0"))];
-    for original in prefers {
-        let options = Options::prefer(original.0.parse()?);
-        rows.push((row(&vgg, &x, flags.steps, original.0, Some(options), n)?, original));
-    }
-    print(&format!("CIFAR10-DVS VGG by preference, batch {n}, T = {t}"), rows);
-    Ok(())
-}
-
 /// Event counts: Poisson, mean 0.3.
 fn events(seed: u64, dims: &[usize]) -> Result<Tensor> {
     let counts = Poisson::new(0.3f32).map_err(candle_core::Error::wrap)?;
@@ -354,7 +221,7 @@ fn events(seed: u64, dims: &[usize]) -> Result<Tensor> {
 fn main() -> Result<()> {
     let flags = Flags::parse();
     if flags.table {
-        return tables(&flags);
+        return tables::print_all(&flags);
     }
     let (n, t) = (flags.batch as usize, flags.time_steps as usize);
     let variables = VarMap::new();
