@@ -13,11 +13,13 @@ table { border-collapse: collapse; width: 100% } td, th { padding: .25rem .6rem;
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums }
 tr:hover td { background: #f2f7fb } .bar { background: #1f77b4; height: .7rem; display: inline-block; min-width: 1px }
 .bar.held { background: #d62728 } svg { max-width: 100%; height: auto } pre { background: #f6f6f6; padding: .8rem; overflow-x: auto }
-.hover rect { fill: transparent } .hover rect:hover { fill: #1f77b433 }
+h3 { font-size: .95rem; font-weight: normal; margin: 1rem 0 .2rem } figure { margin: 0 }
+.mark:hover { fill: #0003 } .mark { fill: transparent }
 ";
 
-/// A page without anything from the network: the summary, the segments by bytes and time, the memory curve of a step before
-/// and after (its marks are read by pointing at them), what is resident at the peak, the front if there is one, and the log.
+/// A page without anything from the network: the summary, the segments by bytes and time and the tree that they are in, the
+/// memory curve of a step before and after (its marks are read by pointing at them), what is resident at the peak, the
+/// front if there is one, and the log.
 ///
 /// # Errors
 /// If a plot cannot be drawn.
@@ -30,11 +32,14 @@ pub fn page(title: &str, summary: &Summary, points: &[FrontPoint]) -> Result<Str
          <body><h1>{title}</h1>\n<pre>{}</pre>\n",
         escaped(&summary.to_string())
     );
-    let _ = write!(html, "<h2>Plan</h2>\n{}", segments(summary));
+    let tree = escaped(&summary.structure);
+    let _ = write!(html, "<h2>Plan</h2>\n{}<pre>{tree}</pre>\n", segments(summary));
     let curves = memory_curves(&summary.curve_before, &summary.curve_after)?;
-    let _ =
-        write!(html, "<h2>Memory of a step</h2>\n{curves}\n{}", marks("with the plan", &summary.curve_after));
-    let _ = write!(html, "{}", marks("everything retained", &summary.curve_before));
+    let both = summary.curve_before.iter().chain(&summary.curve_after);
+    let most = both.map(|mark| mark.peak.max(mark.live)).max().unwrap_or_default();
+    let _ = write!(html, "<h2>Memory of a step</h2>\n{curves}\n");
+    html.push_str(&marks("with the plan", &summary.curve_after, most));
+    html.push_str(&marks("everything retained, predicted", &summary.curve_before, most));
     let _ = write!(html, "<h2>At the peak</h2>\n{}\n", breakdown(&summary.resident)?);
     if !points.is_empty() {
         let _ = write!(html, "<h2>Time and memory</h2>\n{}\n{}", front(points)?, plans(points));
@@ -84,32 +89,41 @@ fn segments(summary: &Summary) -> String {
     html
 }
 
-/// A strip of the marks of a curve: pointing at one shows its name and bytes.
-fn marks(name: &str, marks: &[Mark]) -> String {
-    let most = marks.iter().map(|mark| mark.peak).max().unwrap_or(1).max(1) as f64;
+/// Width and height of a strip of marks, in pixels.
+const STRIP: (f64, f64) = (760., 90.);
+
+/// A strip of the marks of a curve, a bar each: what is alive, and below it lighter the peak before. Pointing at one shows
+/// its name and bytes; strips with the same `most` have the same scale.
+fn marks(name: &str, marks: &[Mark], most: usize) -> String {
+    let (width, height) = (STRIP.0 / marks.len().max(1) as f64, STRIP.1);
     let mut html = format!(
-        "<svg class=\"hover\" viewBox=\"0 0 {} 64\" width=\"760\" role=\"img\"><title>{}</title>\
-         <text x=\"0\" y=\"10\" font-size=\"10\">{}: point at a bar</text>",
-        marks.len().max(1) * 20,
+        "<figure><h3>{}: point at a bar</h3><svg viewBox=\"0 0 {} {height}\" width=\"{}\" role=\"img\">",
         escaped(name),
-        escaped(name)
+        STRIP.0,
+        STRIP.0,
     );
     for (index, mark) in marks.iter().enumerate() {
-        let (x, live, peak) = (index * 20, 44. * mark.live as f64 / most, 44. * mark.peak as f64 / most);
+        let x = index as f64 * width;
+        let tall = |bytes: usize| (height - 2.) * bytes as f64 / most.max(1) as f64;
+        let bar = (width - 1.5).max(width / 2.);
+        for (bytes, fill) in [(mark.peak, "#9ecae1"), (mark.live, "#1f77b4")] {
+            let tall = tall(bytes);
+            let y = height - tall;
+            let _ = write!(
+                html,
+                "<rect x=\"{x:.2}\" y=\"{y:.2}\" width=\"{bar:.2}\" height=\"{tall:.2}\" fill=\"{fill}\"/>"
+            );
+        }
         let _ = write!(
             html,
-            "<line x1=\"{x}\" x2=\"{x2}\" y1=\"{y_peak:.1}\" y2=\"{y_peak:.1}\" stroke=\"#d62728\"/>\
-             <line x1=\"{x}\" x2=\"{x2}\" y1=\"{y_live:.1}\" y2=\"{y_live:.1}\" stroke=\"#1f77b4\" stroke-width=\"2\"/>\
-             <rect x=\"{x}\" y=\"14\" width=\"20\" height=\"50\"><title>{}: {} MB alive, {} MB at most before</title></rect>",
+            "<rect class=\"mark\" x=\"{x:.2}\" y=\"0\" width=\"{width:.2}\" height=\"{height}\"><title>{}: {} MB alive, {} MB at \
+             most before</title></rect>",
             escaped(&mark.name),
             megabytes(mark.live),
             megabytes(mark.peak),
-            x2 = x + 18,
-            y_peak = 62. - peak,
-            y_live = 62. - live,
         );
     }
-    html.push_str("</svg>\n");
+    html.push_str("</svg></figure>\n");
     html
 }
 

@@ -106,7 +106,12 @@ pub fn memory_curves(before: &[Mark], after: &[Mark]) -> Result<String> {
                 .label(name)
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
         }
-        chart.configure_series_labels().border_style(BLACK.mix(0.2)).background_style(WHITE).draw()?;
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .border_style(BLACK.mix(0.2))
+            .background_style(WHITE.mix(0.8))
+            .draw()?;
         Ok(())
     })
 }

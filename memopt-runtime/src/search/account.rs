@@ -23,6 +23,8 @@ pub(super) struct Account<'a> {
     pub(super) traced: Option<&'a Traced>,
     pub(super) resident: Resident,
     pub(super) notes: Vec<String>,
+    /// The tree of the plan.
+    pub(super) structure: String,
     pub(super) found: Found,
     /// A step without a plan.
     pub(super) baseline: Option<Prediction>,
@@ -34,7 +36,17 @@ impl Account<'_> {
     pub(super) fn summary(self, start: Instant) -> Summary {
         let notes = self.notes();
         let Account {
-            options, resolved, targets, costs, traced, resident, found, baseline, measured, ..
+            options,
+            resolved,
+            targets,
+            costs,
+            traced,
+            resident,
+            structure,
+            found,
+            baseline,
+            measured,
+            ..
         } = self;
         let words = words(options, &resolved);
         let budget = options.memory_budget;
@@ -106,6 +118,7 @@ impl Account<'_> {
                 .and_then(|measured| measured.curve)
                 .map_or(prediction.marks, |curve| marks_of(&curve)),
             plan,
+            structure,
         }
     }
 

@@ -95,6 +95,7 @@ pub fn optimize<M: Checkpointable>(
         traced,
         resident,
         notes,
+        structure: planned.tree(),
         found,
         baseline,
         measured,

@@ -5,7 +5,6 @@ use super::simulate::Mark;
 use crate::plan::Plan;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 /// What [`optimize`](super::optimize) did: printed as a table of 80 columns, serialized as JSON.
 #[derive(Debug, Clone, Serialize)]
@@ -83,6 +82,8 @@ pub struct Summary {
     pub cost_table: u32,
     /// The plan.
     pub plan: Plan,
+    /// The parts of the model as a tree, each segment with how it is kept.
+    pub structure: String,
     /// The predicted memory curve of a step that retains everything.
     #[serde(skip)]
     pub curve_before: Vec<Mark>,
@@ -229,14 +230,18 @@ impl std::fmt::Display for Summary {
         }
         if !self.segments.is_empty() {
             writeln!(f)?;
-            writeln!(f, "{:<36}{:<16}{:<10}{:>9}{:>9}", "segment", "kept as", "input", "held", "saved")?;
+            writeln!(f, "{:<34} {:<15} {:<9} {:>9} {:>9}", "segment", "kept as", "input", "held", "saved")?;
         }
         for segment in &self.segments {
             let saved = segment.retained.saturating_sub(segment.held);
-            let mut line = String::new();
             let (held, saved) = (short(segment.held), short(saved));
-            write!(line, "{:<36}{:<16}{:<10}", segment.path, segment.keep, segment.compressor)?;
-            writeln!(f, "{line}{held:>9}{saved:>9}")?;
+            let mut path = segment.path.as_str();
+            if path.chars().count() > 34 {
+                writeln!(f, "{path}")?;
+                path = "";
+            }
+            let (keep, compressor) = (&segment.keep, &segment.compressor);
+            writeln!(f, "{path:<34} {keep:<15} {compressor:<9} {held:>9} {saved:>9}")?;
         }
         Ok(())
     }
@@ -247,8 +252,12 @@ const WIDTH: usize = 80;
 /// Columns of the names.
 const COLUMN: usize = 19;
 
+/// In 9 columns.
 fn short(bytes: usize) -> String {
-    format!("{:.2} MB", bytes as f64 / 1e6)
+    match bytes as f64 / 1e6 {
+        megabytes if megabytes < 999.995 => format!("{megabytes:.2} MB"),
+        megabytes => format!("{:.2} GB", megabytes / 1e3),
+    }
 }
 
 /// Lines of so many columns at most, cut between words.
