@@ -107,6 +107,7 @@ impl Account<'_> {
             baseline_step_ms: baseline_ms,
             predicted_step_ms: if has_prediction { ms(prediction.seconds) } else { None },
             measured_step_ms: measured.as_ref().map(|measured| measured.time.as_secs_f64() * 1e3),
+            fallbacks: measured.as_ref().map(|measured| measured.fallbacks.clone()).unwrap_or_default(),
             search_ms,
             search_steps: baseline_ms.map(|ms| search_ms / ms),
             resident,
@@ -145,6 +146,14 @@ impl Account<'_> {
                 }
             }
             _ => {}
+        }
+        let fallbacks = measured.iter().flat_map(|measured| &measured.fallbacks);
+        let fallbacks: Vec<String> = fallbacks.map(|(path, count)| format!("{path} ({count})")).collect();
+        if !fallbacks.is_empty() {
+            notes.push(format!(
+                "inputs that their compressors could not hold were kept as they are: {}",
+                fallbacks.join(", ")
+            ));
         }
         let guessed = self.traced.map(|traced| guesses(&traced.nodes)).unwrap_or_default();
         if !guessed.is_empty() {

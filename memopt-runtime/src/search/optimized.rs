@@ -1,11 +1,13 @@
 //! A model with the plan that was found for it.
 
 use super::summary::Summary;
+use super::verify::{fallbacks, since};
 use crate::checkpoint::Planned;
 use crate::module::{Checkpointable, Session, Signal};
 use crate::plan::Plan;
 use crate::Result;
 use candle_core::{Module, ModuleT, Tensor};
+use std::collections::BTreeMap;
 use std::ops::Deref;
 
 /// A model with its plan and what the search says of it.
@@ -16,11 +18,13 @@ use std::ops::Deref;
 pub struct Optimized<M> {
     planned: Planned<M>,
     summary: Summary,
+    /// Fallbacks before the first step.
+    fallbacks: BTreeMap<String, u64>,
 }
 
 impl<M: Checkpointable> Optimized<M> {
     pub(super) fn new(planned: Planned<M>, summary: Summary) -> Self {
-        Optimized { planned, summary }
+        Optimized { planned, summary, fallbacks: fallbacks() }
     }
 
     /// What the search did and found.
@@ -48,8 +52,8 @@ impl<M: Checkpointable> Optimized<M> {
     /// # Errors
     /// If the plan does not fit the model.
     pub fn with_plan(self, plan: Plan) -> Result<Self> {
-        let Optimized { planned, summary } = self;
-        Ok(Optimized { planned: planned.with_plan(plan)?, summary })
+        let Optimized { planned, summary, fallbacks } = self;
+        Ok(Optimized { planned: planned.with_plan(plan)?, summary, fallbacks })
     }
 
     /// The output for the window `x`.
@@ -58,6 +62,13 @@ impl<M: Checkpointable> Optimized<M> {
     /// Those of the parts.
     pub fn run(&self, x: impl Into<Signal>, training: bool) -> Result<Signal> {
         self.planned.run(x, training)
+    }
+
+    /// Inputs of segments that were kept as they are since the search, because their compressor could not hold them exactly:
+    /// by path, how often. They cost memory, not exactness. Models in one process whose segments have the same paths are
+    /// counted together.
+    pub fn fallbacks(&self) -> BTreeMap<String, u64> {
+        since(&self.fallbacks)
     }
 
     /// The model in evaluation, as Candle's [`Module`]: no graph is built.

@@ -68,6 +68,9 @@ pub struct Summary {
     pub predicted_step_ms: Option<f64>,
     /// The measured one.
     pub measured_step_ms: Option<f64>,
+    /// Inputs that the verified step kept as they are since their compressor could not hold them, by segment; those of later
+    /// steps are in [`Optimized::fallbacks`](super::Optimized::fallbacks).
+    pub fallbacks: BTreeMap<String, u64>,
     /// Time of the whole search.
     pub search_ms: f64,
     /// The same in steps that retain everything.

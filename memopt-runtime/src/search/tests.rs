@@ -464,3 +464,22 @@ fn a_head_without_time_steps_has_the_same_batch() {
     // Its output is smaller; taken for the batch, its channels would make four times as much.
     assert!((batch(&net)..=batch(&net) * 3 / 2).contains(&headed), "{headed} for {}", batch(&net));
 }
+
+#[test]
+fn fallbacks_are_reported_in_the_step_of_the_search_and_in_later_ones() {
+    let (_variables, vb) = variables();
+    // A path that no other test's segments have.
+    let net = vec![(block([2, 4], vb.pp("first")), block([4, 4], vb.pp("second")))];
+    let targets = || Targets::at("0.0..1");
+    let options = || Options::profile(Profile::Safe).targets(targets());
+    let counts = (spikes() * 0.5).unwrap();
+    let found = optimize(net.clone(), &counts, options().compressor("0.0..1", Compressor::Bit)).unwrap();
+    let only = |count: u64| std::collections::BTreeMap::from([("0.0..1".to_owned(), count)]);
+    assert_eq!(found.summary().fallbacks, only(1));
+    assert!(found.summary().notes.iter().any(|note| note.contains("0.0..1 (1)")));
+    assert!(found.fallbacks().is_empty());
+    found.run(&spikes(), true).unwrap();
+    assert!(found.fallbacks().is_empty());
+    found.run(&counts, true).unwrap();
+    assert_eq!(found.fallbacks(), only(1));
+}
