@@ -8,6 +8,7 @@ use crate::{Error, Result};
 use candle_core::{CpuStorage, Tensor};
 use rayon::prelude::*;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Elements over the window of the channels that are done together, about.
 pub(crate) const BLOCK: usize = 1 << 14;
@@ -90,10 +91,14 @@ impl<'a> NormNeurons<'a> {
         first: &mut Context,
         verify: bool,
     ) -> Result<Vec<u64>> {
-        let norm = self.norm.window_norm().ok_or_else(lost)?;
         let (at_norm, at_neurons) = (self.norm.context(first), self.neurons.context(first));
         let v0 = at_neurons.initial_state()?;
         let recorded = at_norm.recorded_statistics().ok();
+        let recorded = match recorded {
+            // What other ranks see is to be known before the first block is normalized.
+            None if at_norm.couples_ranks() => Some(self.statistics(window, dims, blocks, &at_norm)?),
+            recorded => recorded,
+        };
         let parts = storage::split(window, dims, blocks).ok_or_else(lost)?;
         let fire = |(range, mut part): (&Range<usize>, storage::ChannelsMut<'_>)| -> Result<Fired> {
             let dims = dims_of(dims, range);
@@ -124,25 +129,61 @@ impl<'a> NormNeurons<'a> {
         };
         let fired: Vec<Fired> = blocks.par_iter().zip(parts).map(fire).collect::<Result<_>>()?;
 
-        let (statistics, is_first) = at_norm.statistics(|| {
-            let mut statistics = NormStatistics { mean: vec![], squares: vec![], count: 0. };
-            for part in &fired {
-                statistics.mean.extend(&part.statistics.mean);
-                statistics.squares.extend(&part.statistics.squares);
-                statistics.count = part.statistics.count;
-            }
-            norm.check_statistics(at_norm.path(), &statistics)?;
-            Ok(statistics)
-        })?;
-        if is_first {
-            let leaf = self.norm.clone();
-            at_norm.when_done(move || leaf.window_norm().map_or(Ok(()), |n| n.move_running(&statistics)))?;
+        if recorded.is_none() {
+            self.found(fired.iter().map(|part| &part.statistics), &at_norm)?;
         }
         if at_neurons.wants_final_state() {
             let states: Vec<&Tensor> = fired.iter().map(|part| &part.v).collect();
             at_neurons.set_final_state(Tensor::cat(&states, 1)?);
         }
         Ok(fired.into_iter().filter_map(|part| part.checksum).collect())
+    }
+}
+
+impl NormNeurons<'_> {
+    /// The statistics of the window, in which blocks follow each other; moves the running ones.
+    fn found<'s>(
+        &self,
+        blocks: impl Iterator<Item = &'s NormStatistics>,
+        at_norm: &Context,
+    ) -> Result<Arc<NormStatistics>> {
+        let norm = self.norm.window_norm().ok_or_else(lost)?;
+        let (found, is_first) = at_norm.statistics(|| {
+            let mut all = NormStatistics { mean: vec![], squares: vec![], count: 0. };
+            for block in blocks {
+                all.mean.extend(&block.mean);
+                all.squares.extend(&block.squares);
+                all.count = block.count;
+            }
+            norm.check_statistics(at_norm.path(), &all)?;
+            Ok(all)
+        })?;
+        if is_first {
+            let (leaf, found) = (self.norm.clone(), found.clone());
+            at_norm.when_done(move || leaf.window_norm().map_or(Ok(()), |n| n.move_running(&found)))?;
+        }
+        Ok(found)
+    }
+
+    /// The statistics of the window, before any of it is normalized.
+    fn statistics(
+        &self,
+        window: &CpuStorage,
+        dims: &[usize],
+        blocks: &[Range<usize>],
+        at_norm: &Context,
+    ) -> Result<Arc<NormStatistics>> {
+        let of = |range: &Range<usize>| -> Result<NormStatistics> {
+            let norm = slice_of(self.norm, range)?;
+            let norm = norm.window_norm().ok_or_else(lost)?;
+            let z = storage::gather(window, dims, range.clone()).ok_or_else(lost)?;
+            let z = storage::into_tensor(z, dims_of(dims, range), false);
+            let mut statistics = norm.no_statistics();
+            norm.add_statistics(&mut statistics, &z).map_err(|error| error.of_part(at_norm.path()))?;
+            Ok(statistics)
+        };
+        let all: Vec<NormStatistics> = blocks.par_iter().map(of).collect::<Result<_>>()?;
+        self.found(all.iter(), at_norm)
     }
 }
 

@@ -3,11 +3,13 @@
 use super::accumulators::Accumulators;
 use super::executor::Executor;
 use super::forward::Moves;
+use super::norm_group::NormGroup;
 use super::notes::Notes;
 use super::record::{NormStatistics, Record};
 use super::session::Session;
 use super::states::States;
 use super::weight::Weight;
+use super::window_norm::NormSums;
 use crate::inside::is_inside_segment;
 use crate::path::joined;
 use crate::{Error, Result};
@@ -22,6 +24,8 @@ pub struct Context {
     training: bool,
     /// Whether batch norms normalize by their running statistics, also in training.
     has_frozen_norms: bool,
+    /// Over whose batches norms take their statistics, besides the own one.
+    norm_group: Option<Arc<dyn NormGroup>>,
     seed: u64,
     call: u64,
     /// Path of the part that runs.
@@ -108,6 +112,7 @@ impl Context {
         Context {
             training,
             has_frozen_norms: session.has_frozen_norms(),
+            norm_group: session.norm_group.clone(),
             seed: session.seed,
             call,
             path: String::new(),
@@ -376,11 +381,36 @@ impl Context {
         if self.takes_batch_statistics() {
             self.check_place()?;
         }
-        let computed = Arc::new(compute()?);
+        let own = compute()?;
+        let computed = Arc::new(match self.coupling() {
+            Some(group) => group.statistics(&self.path, &own)?,
+            None => own,
+        });
         if let Some(record) = &self.record {
             record.lock().statistics.insert(key, computed.clone());
         }
         Ok((computed, true))
+    }
+
+    /// Who couples the norms of several ranks, where they go by the statistics of the batch.
+    fn coupling(&self) -> Option<&dyn NormGroup> {
+        self.norm_group.as_deref().filter(|_| self.takes_batch_statistics())
+    }
+
+    /// Whether norms are coupled with those of other ranks.
+    pub(crate) fn couples_ranks(&self) -> bool {
+        self.coupling().is_some()
+    }
+
+    /// The sums over the batches of all ranks that the backward of the norm that runs needs, from those of the own one.
+    ///
+    /// # Errors
+    /// If a rank cannot be reached.
+    pub fn sums_of_ranks(&self, own: NormSums) -> Result<NormSums> {
+        match self.coupling() {
+            Some(group) => group.sums(&self.path, &own),
+            None => Ok(own),
+        }
     }
 
     /// The statistics that the first pass recorded for the norm that runs.

@@ -1,5 +1,6 @@
 //! What outlives a forward.
 
+use super::norm_group::NormGroup;
 use super::notes::Notes;
 use super::states::States;
 use parking_lot::Mutex;
@@ -18,6 +19,8 @@ pub struct Session {
     pub(super) notes: Notes,
     /// How many [`FrozenNorms`] there are.
     frozen: Arc<AtomicUsize>,
+    /// Over whose batches norms take their statistics, besides the own one.
+    pub(super) norm_group: Option<Arc<dyn NormGroup>>,
 }
 
 impl Session {
@@ -29,6 +32,7 @@ impl Session {
             carried: None,
             notes: Notes::default(),
             frozen: Arc::default(),
+            norm_group: None,
         }
     }
 
@@ -85,6 +89,13 @@ impl Session {
     pub fn freeze_norms(&self) -> FrozenNorms {
         self.frozen.fetch_add(1, Ordering::Relaxed);
         FrozenNorms(self.frozen.clone())
+    }
+
+    /// The same session, in which batch norms take their statistics over the batches of several ranks.
+    ///
+    /// Ranks must run the same model under the same plan, in step.
+    pub fn with_norm_group(self, group: Arc<dyn NormGroup>) -> Self {
+        Session { norm_group: Some(group), ..self }
     }
 
     /// Whether batch norms are frozen now.

@@ -130,7 +130,8 @@ impl Backward {
             drop((store, n));
             let mut of_slice = norm.no_sums();
             norm.add_sums(&mut of_slice, &z, &dn, &statistics)?;
-            let dz = norm.input_gradient(&z, dn, &statistics, &of_slice)?;
+            let of_ranks = at_norm.sums_of_ranks(of_slice.clone())?;
+            let dz = norm.input_gradient(&z, dn, &statistics, &of_ranks)?;
             let mut parts =
                 storage::split(&mut window, shape.dims(), std::slice::from_ref(&range)).ok_or_else(lost)?;
             if !parts.first_mut().is_some_and(|part| part.write(&dz)) {

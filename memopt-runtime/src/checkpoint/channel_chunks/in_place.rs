@@ -9,7 +9,7 @@ use crate::checkpoint::norm_neurons::{blocks, dims_of, lost, states_of};
 use crate::checkpoint::options::Options;
 use crate::checkpoint::replay::{in_chunks, in_recompute, Chunks};
 use crate::checkpoint::segment::Segment;
-use crate::module::{Context, NormSums, Signal, WindowNeuron};
+use crate::module::{Context, NormStatistics, NormSums, Signal, WindowNeuron};
 use crate::storage::{self, checksum};
 use crate::{Error, Result};
 use candle_core::{CpuStorage, Tensor};
@@ -123,6 +123,8 @@ impl Backward {
         let dims = shape.dims();
         let mut window = gradient.into_storage()?;
         let statistics = at.norm.recorded_statistics()?;
+        // The sums of other ranks come when all blocks of a group have theirs.
+        let waits = at.norm.couples_ranks();
         let v0 = at.neurons.initial_state()?;
         let mut sums = NormSums { dy: Vec::new(), dy_normalized: Vec::new() };
         let mut checksums = self.checksums.iter();
@@ -152,21 +154,58 @@ impl Backward {
                     drop(n);
                     let mut sums = norm.no_sums();
                     norm.add_sums(&mut sums, &z, &dn, &statistics)?;
-                    let dz = norm.input_gradient(&z, dn, &statistics, &sums)?;
-                    match part.write(&dz) {
+                    let to_write = match waits {
+                        true => dn,
+                        false => norm.input_gradient(&z, dn, &statistics, &sums)?,
+                    };
+                    match part.write(&to_write) {
                         true => Ok(sums),
                         false => Err(lost()),
                     }
                 };
-            let blocks = blocks.par_iter().zip(&then).zip(parts);
-            let of_blocks: Vec<NormSums> = blocks.map(back).collect::<Result<_>>()?;
+            let all = blocks.par_iter().zip(&then).zip(parts);
+            let of_blocks: Vec<NormSums> = all.map(back).collect::<Result<_>>()?;
+            let mut of_group = NormSums { dy: Vec::new(), dy_normalized: Vec::new() };
             for part in of_blocks {
-                sums.dy.extend(part.dy);
-                sums.dy_normalized.extend(part.dy_normalized);
+                of_group.dy.extend(part.dy);
+                of_group.dy_normalized.extend(part.dy_normalized);
+            }
+            sums.dy.extend(&of_group.dy);
+            sums.dy_normalized.extend(&of_group.dy_normalized);
+            if waits {
+                let group = (range, blocks.as_slice());
+                let of_ranks = at.norm.sums_of_ranks(of_group)?;
+                self.through_norm((&z, &z_dims), group, (&mut window, dims), (&statistics, &of_ranks))?;
             }
         }
         add_norm_gradients(norm, &sums, &at.norm)?;
         Ok(window)
+    }
+
+    /// Back through the norm for a group of channels: the gradient at its output is in the window, and gives way to that at
+    /// its input.
+    fn through_norm(
+        &self,
+        (z, z_dims): (&CpuStorage, &[usize]),
+        (range, blocks): (Range<usize>, &[Range<usize>]),
+        (window, dims): (&mut CpuStorage, &[usize]),
+        (statistics, sums): (&NormStatistics, &NormSums),
+    ) -> Result<()> {
+        let layers = self.sliced.norm_neurons().ok_or_else(lost)?;
+        let parts = storage::split(window, dims, blocks).ok_or_else(lost)?;
+        blocks.par_iter().zip(parts).try_for_each(|(block, mut part)| {
+            let of_block = layers.block(block)?;
+            let (norm, _) = of_block.layers()?;
+            let inside = block.start - range.start..block.end - range.start;
+            let z = storage::gather(z, z_dims, inside.clone()).ok_or_else(lost)?;
+            let z = storage::into_tensor(z, dims_of(dims, block), false);
+            let of_channels = (statistics.for_channels(block), sums.for_channels(&inside));
+            let dz = norm.input_gradient(&z, part.read(), &of_channels.0, &of_channels.1)?;
+            match part.write(&dz) {
+                true => Ok(()),
+                false => Err(lost()),
+            }
+        })
     }
 
     /// Whether a block of channels fires as it did first.

@@ -63,6 +63,7 @@ impl Backward {
                 // Without states the neurons' ranges need not be the chunks.
                 let borders = if self.ran.before_has_states { borders } else { no_states };
                 add_norm_gradients(norm, &sums, &at_norm)?;
+                let sums = at_norm.sums_of_ranks(sums)?;
                 let of_norm = OfNorm { leaf, norm, statistics: &statistics, sums };
                 match self.chunked.layer() {
                     None => {

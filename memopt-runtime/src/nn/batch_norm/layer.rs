@@ -55,16 +55,18 @@ impl BatchNorm {
             edges.push(edge);
             gradients.push(gradient);
         }
-        let (norm, z) = (self.detached(), x.values);
+        let (norm, z, at) = (self.detached(), x.values, context.clone());
         function(part, edges, y, shape.clone(), move |dy: Vec<E>| {
             let dy = E::storage(dy);
             let sums = norm.sums(coupled, &z, &dy, &statistics)?;
             let of_weights = norm.parameter_gradients(&sums, &gradients)?;
             let of_input = match wants_input {
                 true => {
-                    let none = norm.no_sums();
-                    let sums = if coupled { sums.first().unwrap_or(&none) } else { &none };
-                    Some(Gradient::new(norm.input_gradient(&z, dy, &statistics, sums)?, shape))
+                    let sums = match sums.into_iter().next() {
+                        Some(sums) if coupled => at.sums_of_ranks(sums)?,
+                        _ => norm.no_sums(),
+                    };
+                    Some(Gradient::new(norm.input_gradient(&z, dy, &statistics, &sums)?, shape))
                 }
                 false => None,
             };
