@@ -80,10 +80,16 @@ impl Planner {
                 Ok(y) => Ok(y),
                 Err(x) => recomputed(steps, options, x, context),
             },
-            Keep::ChannelChunks(chunks) if context.is_training() => {
+            Keep::ChannelChunks(chunks) if context.takes_batch_statistics() => {
                 in_channel_chunks(steps, chunks, options, x, context)
             }
-            Keep::ChannelChunks(_) => recomputed(steps, options, x, context),
+            Keep::ChannelChunks(_) => {
+                if context.is_training() {
+                    let path = &options.segment;
+                    context.note(format!("`{path}`: recomputed as a whole while norms are frozen"));
+                }
+                recomputed(steps, options, x, context)
+            }
             Keep::TimeChunks(chunks) => in_time_chunks(steps, chunks, Norms::OfWindow, options, x, context),
             Keep::InexactTimeChunks(chunks) => {
                 in_time_chunks(steps, chunks, Norms::OfChunk, options, x, context)

@@ -20,6 +20,8 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct Context {
     training: bool,
+    /// Whether batch norms normalize by their running statistics, also in training.
+    has_frozen_norms: bool,
     seed: u64,
     call: u64,
     /// Path of the part that runs.
@@ -105,6 +107,7 @@ impl Context {
     fn new(session: &Session, training: bool, call: u64, states: Option<Arc<Mutex<States>>>) -> Self {
         Context {
             training,
+            has_frozen_norms: session.has_frozen_norms(),
             seed: session.seed,
             call,
             path: String::new(),
@@ -267,9 +270,15 @@ impl Context {
         matches!(self.states, Carried::Chunks { .. })
     }
 
-    /// Whether this is training: batch statistics, dropout.
+    /// Whether this is training: batch statistics (but see [`takes_batch_statistics`](Self::takes_batch_statistics)), dropout.
     pub fn is_training(&self) -> bool {
         self.training
+    }
+
+    /// Whether norms normalize by the statistics of the batch: in training, unless they are frozen
+    /// ([`Session::freeze_norms`]).
+    pub fn takes_batch_statistics(&self) -> bool {
+        self.training && !self.has_frozen_norms
     }
 
     /// Path of the part that runs.
@@ -359,12 +368,12 @@ impl Context {
                 return Ok((recorded.clone(), false));
             }
         }
-        if self.training && !self.norms_per_chunk && self.is_chunk() {
+        if self.takes_batch_statistics() && !self.norms_per_chunk && self.is_chunk() {
             // It would see the time steps of the chunk only.
             let (segment, part) = (self.path.clone(), self.path.clone());
             return Err(Error::NotTimeChunkable { segment, part });
         }
-        if self.training {
+        if self.takes_batch_statistics() {
             self.check_place()?;
         }
         let computed = Arc::new(compute()?);

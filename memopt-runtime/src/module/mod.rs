@@ -47,7 +47,7 @@ pub use join::{JoinMethod, JoinOp, MethodJoin};
 pub use linear_map::LinearMap;
 pub use part::Part;
 pub use record::{NormStatistics, Record};
-pub use session::Session;
+pub use session::{FrozenNorms, Session};
 pub(crate) use signal::Form;
 pub use signal::Signal;
 pub use states::States;

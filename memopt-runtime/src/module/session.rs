@@ -3,7 +3,7 @@
 use super::notes::Notes;
 use super::states::States;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 /// The random key, the number of training forwards so far, and the neuron states that are carried from call to call.
@@ -16,12 +16,20 @@ pub struct Session {
     /// Of training, and of evaluation, which must not disturb it.
     carried: Option<[Arc<Mutex<States>>; 2]>,
     pub(super) notes: Notes,
+    /// How many [`FrozenNorms`] there are.
+    frozen: Arc<AtomicUsize>,
 }
 
 impl Session {
     /// A session whose random numbers are those of `seed`, and whose neurons start anew at each call.
     pub fn new(seed: u64) -> Self {
-        Session { seed, calls: Arc::default(), carried: None, notes: Notes::default() }
+        Session {
+            seed,
+            calls: Arc::default(),
+            carried: None,
+            notes: Notes::default(),
+            frozen: Arc::default(),
+        }
     }
 
     /// The session of models that are run without one: seed 0, one counter for the process.
@@ -48,6 +56,42 @@ impl Session {
         self.notes.all()
     }
 
+    /// Freezes the batch norms of the forwards that begin while the guard lives, in this session and its clones.
+    ///
+    /// In training they then normalize by their running statistics, as in evaluation, and do not move them; their weights and
+    /// all else train as always. A backward is that of its forward, whether or not the guard still lives. A segment of
+    /// channel chunks is recomputed as a whole meanwhile, as in evaluation; [`notes`](Self::notes) says so.
+    ///
+    /// ```
+    /// use candle_core::{DType, Device, Tensor};
+    /// use candle_nn::VarMap;
+    /// use memopt_runtime::module::{Checkpointable, Session};
+    /// use memopt_runtime::nn::{init::seeded, BatchNorm};
+    ///
+    /// let norm = BatchNorm::new(2, Default::default(), seeded(&VarMap::new(), 0, DType::F32, &Device::Cpu))?;
+    /// let session = Session::new(0);
+    /// let x = Tensor::new(&[[[1f32, 2.]], [[3., 6.]]], &Device::Cpu)?; // [T, N, C]
+    ///
+    /// let frozen = session.freeze_norms();
+    /// session.forward(true, |context| norm.forward((&x).into(), context))?;
+    /// assert_eq!(norm.running_mean()?.to_vec1::<f32>()?, [0., 0.]);
+    ///
+    /// drop(frozen);
+    /// session.forward(true, |context| norm.forward((&x).into(), context))?;
+    /// assert_eq!(norm.running_mean()?.to_vec1::<f32>()?, [0.2, 0.4]);
+    /// # Ok::<(), memopt_runtime::Error>(())
+    /// ```
+    #[must_use = "norms are frozen while the guard lives"]
+    pub fn freeze_norms(&self) -> FrozenNorms {
+        self.frozen.fetch_add(1, Ordering::Relaxed);
+        FrozenNorms(self.frozen.clone())
+    }
+
+    /// Whether batch norms are frozen now.
+    pub fn has_frozen_norms(&self) -> bool {
+        self.frozen.load(Ordering::Relaxed) > 0
+    }
+
     /// Training forwards begun.
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
@@ -69,5 +113,15 @@ impl Session {
 
     pub(super) fn carried(&self, training: bool) -> Option<Arc<Mutex<States>>> {
         self.carried.as_ref().map(|states| states[usize::from(!training)].clone())
+    }
+}
+
+/// Freezes the batch norms of a session while it lives: [`Session::freeze_norms`].
+#[derive(Debug)]
+pub struct FrozenNorms(Arc<AtomicUsize>);
+
+impl Drop for FrozenNorms {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn recomputed_in_place(
 ) -> Result<Result<Signal, Signal>> {
     let x = match x {
         // One that repeats its elements is kept once by the other way.
-        Signal::Dense(x) if context.is_training() && !x.stride().contains(&0) => x,
+        Signal::Dense(x) if context.takes_batch_statistics() && !x.stride().contains(&0) => x,
         other => return Ok(Err(other)),
     };
     match Sliced::of(leaves_of(steps), Groups::Fitting, options.segment()) {

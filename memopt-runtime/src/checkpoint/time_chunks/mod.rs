@@ -76,7 +76,7 @@ pub(in crate::checkpoint) fn in_time_chunks(
         _ => {}
     }
     let leaves = leaves_of(steps);
-    let coupled = context.is_training() && norms == Norms::OfWindow;
+    let coupled = context.takes_batch_statistics() && norms == Norms::OfWindow;
     let pieces = one_norm_each(&leaves, coupled);
     let several = pieces.len() > 1;
     for (index, piece) in pieces.into_iter().enumerate() {

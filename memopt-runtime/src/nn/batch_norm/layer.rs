@@ -16,11 +16,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl BatchNorm {
-    /// The sums whose total is the gradient of the weights: in training those of the window, which the input's gradient
-    /// needs too; in evaluation those of each step, the last one first, since a step does not depend on the others.
+    /// The sums whose total is the gradient of the weights: under batch statistics those of the window, which the input's
+    /// gradient needs too; under running statistics those of each step, the last one first, since a step does not depend
+    /// on the others.
     fn sums(
         &self,
-        training: bool,
+        coupled: bool,
         z: &Tensor,
         dy: &CpuStorage,
         statistics: &NormStatistics,
@@ -30,7 +31,7 @@ impl BatchNorm {
             let mut sums = self.no_sums();
             self.add_steps(&mut sums, planes, steps, z, dy, statistics).map(|()| sums)
         };
-        match training {
+        match coupled {
             true => Ok(vec![of(0..planes.steps)?]),
             false => (0..planes.steps).rev().map(|step| of(step..step + 1)).collect(),
         }
@@ -42,7 +43,7 @@ impl BatchNorm {
         context: &Context,
         statistics: Arc<NormStatistics>,
     ) -> Result<Signal> {
-        let (part, training) = (context.path(), context.is_training());
+        let (part, coupled) = (context.path(), context.takes_batch_statistics());
         let shape = x.values.shape().clone();
         let y = self.normalized::<E>(part, &x.values, &statistics)?;
 
@@ -57,12 +58,12 @@ impl BatchNorm {
         let (norm, z) = (self.detached(), x.values);
         function(part, edges, y, shape.clone(), move |dy: Vec<E>| {
             let dy = E::storage(dy);
-            let sums = norm.sums(training, &z, &dy, &statistics)?;
+            let sums = norm.sums(coupled, &z, &dy, &statistics)?;
             let of_weights = norm.parameter_gradients(&sums, &gradients)?;
             let of_input = match wants_input {
                 true => {
                     let none = norm.no_sums();
-                    let sums = if training { sums.first().unwrap_or(&none) } else { &none };
+                    let sums = if coupled { sums.first().unwrap_or(&none) } else { &none };
                     Some(Gradient::new(norm.input_gradient(&z, dy, &statistics, sums)?, shape))
                 }
                 false => None,
@@ -90,12 +91,12 @@ impl Checkpointable for BatchNorm {
 
     fn forward(&self, x: Signal, context: &mut Context) -> Result<Signal> {
         let context = &context.layer();
-        let training = context.is_training();
+        let coupled = context.takes_batch_statistics();
         let x = Input::new(x, context)?;
         let (dims, dtype) = (x.values.dims(), x.values.dtype());
         self.planes(context.path(), dims, dtype)?;
         let (statistics, is_first_pass) = context.statistics(|| {
-            if !training {
+            if !coupled {
                 return self.running_statistics();
             }
             let mut statistics = self.no_statistics();
@@ -103,7 +104,7 @@ impl Checkpointable for BatchNorm {
             self.check_statistics(context.path(), &statistics)?;
             Ok(statistics)
         })?;
-        if training && is_first_pass {
+        if coupled && is_first_pass {
             let (norm, statistics) = (self.clone(), statistics.clone());
             context.when_done(move || norm.move_running(&statistics))?;
         }
