@@ -13,6 +13,7 @@
 //!
 //! Searching leaves nothing behind: running statistics, random numbers, states and gradients are as before, bit for bit.
 
+mod batch;
 mod budget;
 mod cost;
 mod heap;
@@ -29,6 +30,7 @@ mod trace;
 mod verify;
 mod words;
 
+pub use batch::plan_for_batch;
 pub use cost::CostTable;
 pub use heap::Mark;
 pub use optimize::{front, max_batch, optimize, predict_plan, FrontPoint, Sample};

@@ -23,7 +23,7 @@ use std::time::Instant;
 
 /// One or several sample inputs, or none.
 #[derive(Debug, Clone, Default)]
-pub struct Sample(Vec<Signal>);
+pub struct Sample(pub(super) Vec<Signal>);
 
 impl Sample {
     /// No sample: what needs one falls back or is refused.
@@ -226,7 +226,11 @@ pub fn max_batch<M: Checkpointable>(
 }
 
 /// What the samples show, and how long the first forward took.
-fn traced<M: Checkpointable>(model: &M, samples: &[Signal], threads: usize) -> Result<Option<(Traced, f64)>> {
+pub(super) fn traced<M: Checkpointable>(
+    model: &M,
+    samples: &[Signal],
+    threads: usize,
+) -> Result<Option<(Traced, f64)>> {
     let Some((first, others)) = samples.split_first() else { return Ok(None) };
     let start = Instant::now();
     let mut traced = trace(model, first, threads)?;
@@ -238,11 +242,11 @@ fn traced<M: Checkpointable>(model: &M, samples: &[Signal], threads: usize) -> R
 }
 
 /// The number of images a time step: the second dimension of what the first part that says so gives.
-fn batch_of(traced: &Traced) -> usize {
+pub(super) fn batch_of(traced: &Traced) -> usize {
     traced.output.dims.get(1).copied().unwrap_or(1).max(1)
 }
 
-fn resized(traced: &Traced, size: Size) -> Traced {
+pub(super) fn resized(traced: &Traced, size: Size) -> Traced {
     Traced {
         nodes: traced.nodes.iter().map(|node| node.resized(size)).collect(),
         input: size.of(&traced.input),
@@ -250,7 +254,7 @@ fn resized(traced: &Traced, size: Size) -> Traced {
     }
 }
 
-fn weights_of<M: Checkpointable>(model: &M) -> usize {
+pub(super) fn weights_of<M: Checkpointable>(model: &M) -> usize {
     let all = crate::parameters::parameters(model);
     all.iter().map(|(_, tensor)| tensor.elem_count() * tensor.dtype().size_in_bytes()).sum()
 }
