@@ -87,3 +87,64 @@ impl<E: Element, U: Update<K>, const K: usize> Loops for Run<'_, E, U, K> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An update with a rounding in each of its operations.
+    #[derive(Clone, Copy)]
+    struct Rounding;
+
+    impl Update<2> for Rounding {
+        #[inline(always)]
+        fn run<R: Real>(self, weights: &mut [R], gradient: &[R], [first, second]: [&mut [R]; 2]) {
+            let (a, b) = (R::from_f64(0.1), R::from_f64(0.3));
+            for (((weight, gradient), first), second) in
+                weights.iter_mut().zip(gradient).zip(first).zip(second)
+            {
+                *first += a * (*gradient - *first);
+                *second = b * *second + a * (*gradient * *gradient);
+                *weight = *weight - b * *first / (second.sqrt() + a);
+            }
+        }
+    }
+
+    fn run<E: Element>(level: SimdLevel, n: usize) -> Vec<u64> {
+        let of = |i: usize, k: usize| E::Real::from_f64(((i * k) % 1013) as f64 / 97. - 3.);
+        let all = |k: usize| (0..n).map(|i| of(i, k)).collect::<Vec<E::Real>>();
+        let mut stored: Vec<E> = all(11).into_iter().map(E::store).collect();
+        let mut weights: Vec<E::Real> = stored.iter().map(|value| value.load()).collect();
+        let (gradient, mut first, mut second) = (all(7), all(3), vec![E::Real::ONE; n]);
+        for _ in 0..3 {
+            let stored = (E::DTYPE != <E::Real as Element>::DTYPE).then_some(&mut stored[..]);
+            let state = [&mut first[..], &mut second[..]];
+            Piece { stored, weights: &mut weights, gradient: &gradient, state }.update_at(level, Rounding);
+        }
+        let stored = stored.into_iter().map(|value| value.load());
+        [weights, first, second].concat().into_iter().chain(stored).map(|v| v.to_f64().to_bits()).collect()
+    }
+
+    #[test]
+    fn threads_and_instructions_change_no_bit() {
+        for n in [0, 1, 37, crate::train::piece::LENGTH * 3 + 11] {
+            let check = |run: fn(SimdLevel, usize) -> Vec<u64>| {
+                let in_pool = |threads: usize, level| {
+                    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                    pool.install(|| run(level, n))
+                };
+                let expected = in_pool(1, SimdLevel::Portable);
+                for &level in SimdLevel::available() {
+                    assert!(
+                        [1, 2, 5].iter().all(|&threads| in_pool(threads, level) == expected),
+                        "{level:?} {n}"
+                    );
+                }
+            };
+            check(run::<f32>);
+            check(run::<f64>);
+            check(run::<half::bf16>);
+            check(run::<half::f16>);
+        }
+    }
+}

@@ -1,15 +1,12 @@
 //! Optimizers, clipping, the loss scale and schedules against PyTorch 2.15, whose numbers are in `fixtures/train`.
-#![allow(clippy::unwrap_used, clippy::panic)]
-
+use super::nets::CPU;
 use candle_core::backprop::GradStore;
-use candle_core::{DType, Device, Tensor, Var};
+use candle_core::{DType, Tensor, Var};
 use memopt::train::{
     clip_by_global_norm, AdamW, AdamWConfig, CandleOptimizer, Gradients, NamedParameters, Optimizer, Scaler,
     ScalerConfig, Schedule, Sgd, SgdConfig,
 };
 use serde_json::Value;
-
-const CPU: &Device = &Device::Cpu;
 
 fn fixture(file: &str) -> Value {
     let path = format!("{}/tests/fixtures/train/{file}.json", env!("CARGO_MANIFEST_DIR"));
