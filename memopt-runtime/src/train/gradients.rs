@@ -6,6 +6,7 @@ use crate::nn::element::{Element, Real};
 use crate::{storage, Error, Result};
 use candle_core::backprop::GradStore;
 use candle_core::{CpuStorage, Tensor};
+use std::fmt;
 
 /// The gradients of parameters: for each a buffer of its own in the type that is computed in (f32; f64 for f64), or none.
 ///
@@ -20,7 +21,6 @@ use candle_core::{CpuStorage, Tensor};
 /// assert!(gradients.get("1")?.is_none());
 /// # Ok::<(), memopt_runtime::Error>(())
 /// ```
-#[derive(Debug)]
 pub struct Gradients {
     parameters: NamedParameters,
     buffers: Vec<Option<CpuStorage>>,
@@ -94,17 +94,9 @@ impl Gradients {
         self.buffers.iter_mut().flatten()
     }
 
-    /// Each parameter with its place for a buffer, in order.
-    #[cfg(test)]
+    /// The place for each parameter's buffer, in order.
     pub(super) fn places_mut(&mut self) -> impl Iterator<Item = &mut Option<CpuStorage>> {
         self.buffers.iter_mut()
-    }
-
-    /// Takes a buffer for a parameter, as a state that is loaded has it.
-    pub(super) fn set(&mut self, place: usize, buffer: CpuStorage) {
-        if let Some(to) = self.buffers.get_mut(place) {
-            *to = Some(buffer);
-        }
     }
 
     /// `self += weight * gradient`, in place. All of them are checked before one is added.
@@ -150,6 +142,14 @@ impl Gradients {
             CpuStorage::F64(values) => all(values),
             _ => true,
         })
+    }
+}
+
+/// Names and sizes; there may be millions of elements.
+impl fmt::Debug for Gradients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let len = |buffer: Option<&CpuStorage>| buffer.map(storage::len);
+        f.debug_map().entries(self.iter().map(|(parameter, buffer)| (parameter.name(), len(buffer)))).finish()
     }
 }
 

@@ -31,8 +31,8 @@ pub(super) fn count(micro_batches: u64, samples: u64, why: &str) {
     }
     {
         let mut lost = LOST.lock();
-        lost.micro_batches += micro_batches;
-        lost.samples += samples;
+        lost.micro_batches = lost.micro_batches.saturating_add(micro_batches);
+        lost.samples = lost.samples.saturating_add(samples);
     }
     // Whoever listens to events may ask for the counts.
     tracing::warn!(micro_batches, samples, why, "accumulated micro-batches are lost");

@@ -139,12 +139,12 @@ fn window_of(loading: &mut Loading, parameters: &NamedParameters) -> Result<Wind
     window.micro_batches = loading.take_count("window.micro_batches")?;
     window.loss = loading.take_number("window.loss")?;
     window.has_bad_loss = loading.take_count("window.has_bad_loss")? > 0;
-    for (place, parameter) in parameters.iter().enumerate() {
+    for (parameter, place) in parameters.iter().zip(window.sums.places_mut()) {
         let name = format!("window.gradient.{}", parameter.name());
         let real = real_dtype(parameter.tensor().dtype()).unwrap_or(DType::F32);
         if loading.has(&name) {
             let sum = loading.take_like(&name, parameter.dims(), real)?;
-            window.sums.set(place, storage::owned(&sum)?);
+            *place = Some(storage::owned(&sum)?);
         }
     }
     Ok(window)

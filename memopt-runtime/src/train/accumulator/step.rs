@@ -84,6 +84,6 @@ impl Totals {
             Some(_) => (&mut self.skipped_steps, &mut self.skipped_samples),
         };
         *steps += 1;
-        *seen += samples;
+        *seen = seen.saturating_add(samples);
     }
 }

@@ -61,7 +61,7 @@ impl Window {
     }
 
     fn count(&mut self, count: u64, loss: f64) {
-        self.samples += count;
+        self.samples = self.samples.saturating_add(count);
         self.micro_batches += 1;
         self.loss += count as f64 * loss;
     }

@@ -11,7 +11,7 @@ use std::fmt;
 
 /// Any optimizer of Candle's interface, over our parameters.
 ///
-/// Its state cannot be saved, since Candle's optimizers do not show theirs.
+/// Its state cannot be saved, since Candle's optimizers do not show theirs, and the gradients are copied for it.
 ///
 /// ```
 /// use candle_core::{Device, Var};

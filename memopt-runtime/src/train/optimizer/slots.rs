@@ -10,6 +10,7 @@ use crate::train::real_dtype;
 use crate::train::state::{count, number, Loading};
 use crate::{Error, Result};
 use candle_core::{CpuStorage, DType, Layout, Tensor};
+use std::fmt;
 
 /// The states of all parameters, `K` buffers each.
 #[derive(Debug)]
@@ -22,7 +23,6 @@ pub(super) struct Slots<const K: usize> {
 }
 
 /// The state of a parameter. It has no buffers before its first step.
-#[derive(Debug)]
 struct Slot<const K: usize> {
     steps: u64,
     /// In the type that is computed in, where that is not the parameter's own.
@@ -33,6 +33,13 @@ struct Slot<const K: usize> {
 impl<const K: usize> Slot<K> {
     fn new() -> Self {
         Slot { steps: 0, master: None, buffers: None }
+    }
+}
+
+/// Without the buffers' millions of elements.
+impl<const K: usize> fmt::Debug for Slot<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Slot {{ steps: {}, has_master: {} }}", self.steps, self.master.is_some())
     }
 }
 
