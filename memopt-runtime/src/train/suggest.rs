@@ -97,7 +97,7 @@ fn cut(batch: usize, largest: usize) -> Option<(usize, usize)> {
     let steps = |micro_batch: usize| batch.div_ceil(micro_batch);
     let best = (1..=largest.min(batch)).max_by_key(|&micro_batch| {
         let steps = steps(micro_batch);
-        (micro_batch >= LEAST, steps.is_power_of_two(), batch % micro_batch == 0, micro_batch)
+        (micro_batch >= LEAST, steps.is_power_of_two(), batch.is_multiple_of(micro_batch), micro_batch)
     })?;
     Some((best, steps(best)))
 }

@@ -87,8 +87,11 @@ impl Group for Member {
 /// A micro-batch: its samples, and the gradients of `a` and `b`, if the loss depends on them.
 type Micro = (usize, Option<f64>, Option<f64>);
 
+/// The reports of a process, and its weights behind them.
+type Ran = (Vec<Step>, Vec<f32>);
+
 /// Runs the micro-batches of each process, `None` being `finish`: the reports of each, then its weights.
-fn run(config: &AccumulatorConfig, of_ranks: &[Vec<Option<Micro>>]) -> (Vec<(Vec<Step>, Vec<f32>)>, usize) {
+fn run(config: &AccumulatorConfig, of_ranks: &[Vec<Option<Micro>>]) -> (Vec<Ran>, usize) {
     let members = Member::group(of_ranks.len());
     let all = members[0].all.clone();
     let results = std::thread::scope(|scope| {
@@ -129,7 +132,7 @@ fn config(steps: usize) -> AccumulatorConfig {
 
 /// Fails unless all processes say and have the same.
 #[track_caller]
-fn same(results: &[(Vec<Step>, Vec<f32>)]) -> &(Vec<Step>, Vec<f32>) {
+fn same(results: &[Ran]) -> &Ran {
     assert!(results.iter().all(|result| *result == results[0]), "{results:?}");
     &results[0]
 }
