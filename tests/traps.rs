@@ -47,6 +47,15 @@
 //! | weights change between forward and backward | `traps.rs::weights_that_change_between_forward_and_backward_are_found` |
 //! | | `plans/failures.rs::weights_that_change_between_forward_and_backward_are_found` |
 //! | one ulp flips a spike | `traps.rs::spikes_are_compared_by_bits_not_by_tolerance` |
+//! | mean of means with unequal micro-batches | `train/splits.rs::unequal_micro_batches_are_weighted_by_their_counts` |
+//! | | `train/splits.rs::any_split_has_the_gradient_of_the_large_batch` |
+//! | the last partial accumulation window | `train/splits.rs::the_last_partial_window_is_weighted_and_stepped` |
+//! | | `../memopt-runtime/src/train/accumulator/tests.rs::at_the_end_all_finish_whether_or_not_they_have_micro_batches_left` |
+//! | gradients cross the wire at each micro-batch, or never | `../memopt-runtime/src/train/accumulator/tests.rs::a_group_steps_as_one_process_with_all_micro_batches` |
+//! | unscale twice, clip before unscale | `train/scaling.rs::the_scale_changes_no_bit_of_clipped_steps_and_reports` |
+//! | inf on one rank | `../memopt-runtime/src/train/accumulator/tests.rs::all_skip_what_is_not_finite_in_one` |
+//! | an optimizer's step between forward and backward | `train/failures.rs::a_forward_before_a_step_cannot_be_gone_back_through_after_it` |
+//! | saved in the middle of an accumulation | `train/states.rs::within_a_window_a_state_is_refused` |
 //! | a probe's sample looks binary, the data is not | `traps.rs::each_pack_is_checked_whatever_a_probe_saw` |
 //! | something outside the segments changes | `traps.rs::the_users_tensors_are_untouched` |
 //! | dtype, shape or device is lost in the round trip | `traps.rs::dtype_shape_and_device_survive_the_round_trip` |

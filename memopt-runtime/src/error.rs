@@ -334,6 +334,74 @@ pub enum Error {
         what: String,
     },
 
+    /// Training was set up in a way that makes no sense.
+    #[error("{part}: {what}")]
+    Training {
+        /// What was set up: the accumulator, an optimizer, a schedule.
+        part: String,
+        /// What is wrong, and what is valid.
+        what: String,
+    },
+
+    /// A loss that cannot be gone back from.
+    #[error("loss: {what}")]
+    Loss {
+        /// What is wrong with the loss or its count, and what is expected.
+        what: String,
+    },
+
+    /// A parameter that cannot be trained, or a gradient that does not fit it.
+    #[error("parameter `{name}`: {what}")]
+    Parameter {
+        /// Name of the parameter.
+        name: String,
+        /// What is wrong, and what is expected.
+        what: String,
+    },
+
+    /// A saved state lacks a tensor.
+    #[error("state of {owner}: there is no tensor `{name}`; it was saved of other parameters or of another configuration")]
+    StateMissing {
+        /// Whose state it is.
+        owner: String,
+        /// Name of the tensor.
+        name: String,
+    },
+
+    /// A saved state has a tensor that nobody takes.
+    #[error("state of {owner}: nothing takes the tensor `{name}`; it was saved of other parameters or of another configuration")]
+    StateForeign {
+        /// Whose state it is.
+        owner: String,
+        /// Name of the tensor.
+        name: String,
+    },
+
+    /// A tensor of a saved state does not fit.
+    #[error("state of {owner}: `{name}` {what}")]
+    StateTensor {
+        /// Whose state it is.
+        owner: String,
+        /// Name of the tensor.
+        name: String,
+        /// What it is, and what is expected.
+        what: String,
+    },
+
+    /// A state that its owner does not show.
+    #[error("the state of {owner} cannot be saved or loaded: Candle's optimizers do not show theirs; use `train::Sgd` or `train::AdamW`")]
+    StateHidden {
+        /// Whose state it is.
+        owner: String,
+    },
+
+    /// A state was asked for between two steps.
+    #[error("{micro_batches} micro-batches are accumulated and not stepped on; save behind a step, call `finish` before, or save them too with `state_with_window`")]
+    MidAccumulation {
+        /// Micro-batches since the last step.
+        micro_batches: usize,
+    },
+
     /// Memory accounting was used in a way that cannot give a right number.
     #[error(transparent)]
     Memory(#[from] crate::memory::MemoryError),

@@ -3,6 +3,7 @@
 //! Modules depend downwards only:
 //!
 //! ```text
+//! train         optimizers, gradient accumulation, loss scaling, clipping, schedules
 //! search        a plan for a model: what a step would take, presets, a memory budget
 //! nn            layers, neurons, losses
 //! checkpoint    segments: closures and parts of models whose inner state is recomputed in backward instead of kept
@@ -31,5 +32,6 @@ mod path;
 pub mod plan;
 pub mod search;
 mod storage;
+pub mod train;
 
 pub use error::{Error, Phase, Result};

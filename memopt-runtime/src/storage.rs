@@ -1,8 +1,10 @@
 //! Raw CPU buffers behind tensors: owned copies, bytes, addresses. Everything here is dtype-generic glue.
 
 mod channels;
+mod in_place;
 
 pub(crate) use channels::{gather, split, split_steps, ChannelsMut};
+pub(crate) use in_place::with_cpu_mut;
 
 use crate::compress::kernels::copied;
 use candle_core::op::BackpropOp;

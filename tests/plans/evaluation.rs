@@ -78,3 +78,48 @@ fn an_evaluation_can_be_gone_back_through() {
         }
     }
 }
+
+/// The norms take their running statistics, and all else trains, dropout and carried states too.
+#[test]
+fn a_training_with_frozen_norms_has_the_same_bits_under_every_plan() {
+    for setup in [Setup::default(), Setup::wide()] {
+        let run = |plan: Plan, freeze: bool| {
+            let trainer = Trainer::new(|vb| setup.build(vb), setup.dtype, plan, session(true)).unwrap();
+            let windows = setup.data().windows;
+            trainer.step(&windows[0]).unwrap();
+            let running = |record: Record| -> Record {
+                record.into_iter().filter(|(name, _)| name.contains("running_")).collect()
+            };
+            let before = running(trainer.variables());
+            assert!(!before.is_empty());
+            let mut record = Record::new();
+            for x in &windows {
+                let frozen = freeze.then(|| trainer.net.session().freeze_norms());
+                let loss = trainer.loss(x).unwrap();
+                // The backward is that of its forward.
+                drop(frozen);
+                record.extend(trainer.descend(&loss, None).unwrap());
+            }
+            assert_eq!(running(trainer.variables()) == before, freeze);
+            record.extend(trainer.variables());
+            (record, trainer.net.session().notes())
+        };
+        let (plain, notes) = run(Plan::new(), true);
+        assert!(notes.is_empty());
+        assert!(!differing(&run(Plan::new(), false).0, &plain).is_empty());
+        for plan in [
+            setup.plan(Keep::Recompute),
+            setup.split(),
+            setup.plan(Keep::TimeChunks(2)),
+            setup.plan(Keep::TimeChunks(3)),
+            "pieces: gc\npieces.0..1: tcgc:3".parse().unwrap(),
+        ] {
+            assert_same_bits(&run(plan.clone(), true).0, &plain, plan);
+        }
+        if setup.width > 32 {
+            let (chunked, notes) = run(setup.plan(Keep::ChannelChunks(2)), true);
+            assert_same_bits(&chunked, &plain, "channel chunks");
+            assert!(notes[0].contains("recomputed as a whole while norms are frozen"), "{notes:?}");
+        }
+    }
+}

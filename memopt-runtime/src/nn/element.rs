@@ -23,6 +23,8 @@ pub(crate) trait Real:
     /// `e^self`, of a number that is not above 0.
     fn exp_of_nonpositive(self) -> Self;
     fn abs(self) -> Self;
+    fn sqrt(self) -> Self;
+    fn is_finite(self) -> bool;
 }
 
 /// An element of a float tensor.
@@ -48,6 +50,7 @@ pub(crate) trait Element: Copy + Send + Sync + 'static {
     ) -> T;
 
     fn slice(storage: &CpuStorage) -> Option<&[Self]>;
+    fn slice_mut(storage: &mut CpuStorage) -> Option<&mut [Self]>;
     fn vec(storage: CpuStorage) -> Option<Vec<Self>>;
     fn storage(values: Vec<Self>) -> CpuStorage;
 }
@@ -57,6 +60,13 @@ macro_rules! storage {
         const DTYPE: DType = DType::$variant;
 
         fn slice(storage: &CpuStorage) -> Option<&[Self]> {
+            match storage {
+                CpuStorage::$variant(values) => Some(values),
+                _ => None,
+            }
+        }
+
+        fn slice_mut(storage: &mut CpuStorage) -> Option<&mut [Self]> {
             match storage {
                 CpuStorage::$variant(values) => Some(values),
                 _ => None,
@@ -99,6 +109,16 @@ macro_rules! real {
             #[inline(always)]
             fn abs(self) -> Self {
                 <$ty>::abs(self)
+            }
+
+            #[inline(always)]
+            fn sqrt(self) -> Self {
+                <$ty>::sqrt(self)
+            }
+
+            #[inline(always)]
+            fn is_finite(self) -> bool {
+                <$ty>::is_finite(self)
             }
         }
 

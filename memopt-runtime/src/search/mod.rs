@@ -15,6 +15,7 @@
 //! Searching leaves nothing behind: running statistics, random numbers, states and gradients are as before, bit for bit.
 
 mod account;
+mod batch;
 mod budget;
 mod cost;
 mod front;
@@ -34,8 +35,9 @@ mod trace;
 mod verify;
 mod words;
 
+pub use batch::{max_batch, plan_for_batch, LARGEST_BATCH};
 pub use cost::CostTable;
-pub use front::{front, max_batch, FrontPoint, LARGEST_BATCH};
+pub use front::{front, FrontPoint};
 pub use heap::Mark;
 pub use optimize::{optimize, predict_plan};
 pub use optimized::{EvalView, Optimized};
