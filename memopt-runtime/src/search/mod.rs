@@ -29,11 +29,12 @@ mod trace;
 mod verify;
 mod words;
 
+pub use crate::dist::Agreement;
 pub use cost::CostTable;
 pub use heap::Mark;
 pub use optimize::{front, max_batch, optimize, predict_plan, FrontPoint, Sample};
 pub use optimized::{EvalView, Optimized};
-pub use options::{Agreement, Options};
+pub use options::Options;
 pub use presets::{CheckpointBudget, Level, Prefer, Profile};
 pub use simulate::{Prediction, SegmentPrediction};
 pub use summary::{Resident, SegmentSummary, Summary};

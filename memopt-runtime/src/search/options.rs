@@ -3,6 +3,7 @@
 use super::presets::{CheckpointBudget, Level, Prefer, Profile};
 use crate::checkpoint::Targets;
 use crate::compress::SpikeCompressor;
+use crate::dist::Agreement;
 use crate::plan::Compressor;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
@@ -53,21 +54,6 @@ impl std::fmt::Debug for Progress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Progress")
     }
-}
-
-/// How the processes of a group come to one plan: each calls it with what it found, in the same order.
-pub trait Agreement: std::fmt::Debug + Send + Sync {
-    /// The largest of what the processes give, number by number.
-    ///
-    /// # Errors
-    /// If a process cannot be reached.
-    fn largest(&self, values: &[u64]) -> Result<Vec<u64>>;
-
-    /// The text that the first process gives.
-    ///
-    /// # Errors
-    /// If a process cannot be reached.
-    fn of_first(&self, text: &str) -> Result<String>;
 }
 
 impl Default for Options {
@@ -214,7 +200,7 @@ impl Options {
         Options { carries_states: true, ..self }
     }
 
-    /// Of a group of processes that must come to one plan.
+    /// Of a group of processes that must come to one plan, as [`dist::agreement`](crate::dist::agreement) of a communicator.
     pub fn agreement(self, agreement: Arc<dyn Agreement>) -> Self {
         Options { agreement: Some(agreement), ..self }
     }
