@@ -46,12 +46,14 @@ mod exchange;
 mod listed;
 #[cfg(feature = "mpi")]
 mod mpi;
+#[cfg(feature = "nccl")]
+mod nccl;
 mod parameters;
 mod single;
 mod threads;
 mod together;
 mod wire;
-#[cfg(feature = "mpi")]
+#[cfg(any(feature = "mpi", feature = "nccl"))]
 mod worker;
 
 #[cfg(test)]
@@ -63,6 +65,8 @@ pub use communicator::{Communicator, Reduce, Values};
 pub use error::GroupError;
 #[cfg(feature = "mpi")]
 pub use mpi::Mpi;
+#[cfg(feature = "nccl")]
+pub use nccl::Nccl;
 pub use parameters::broadcast_parameters;
 pub use single::Single;
 pub use threads::{ThreadRank, Threads};

@@ -1,9 +1,8 @@
 //! A thread that owns a wire of a library whose handles must stay in one thread.
 
 use super::error::GroupError;
-use std::sync::mpsc::{channel, sync_channel, RecvTimeoutError, Sender};
+use std::sync::mpsc::{channel, sync_channel, Sender};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 type Job<W> = Box<dyn FnOnce(&W) + Send>;
 
@@ -58,14 +57,19 @@ impl<W: 'static> Worker<W> {
         answer.recv().unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Runs a job behind those that are there; false if it was not done in time.
-    pub(super) fn run_within(&self, time: Duration, job: impl FnOnce(&W) + Send + 'static) -> bool {
+    /// Runs a job without an answer behind those that are there; false if it was not done in time.
+    #[cfg(feature = "mpi")]
+    pub(super) fn run_within(
+        &self,
+        time: std::time::Duration,
+        job: impl FnOnce(&W) + Send + 'static,
+    ) -> bool {
         let (reply, answer) = sync_channel::<()>(1);
         let sent = self.jobs.send(Box::new(move |wire| {
             job(wire);
             drop(reply);
         }));
-        sent.is_ok() && answer.recv_timeout(time) == Err(RecvTimeoutError::Disconnected)
+        sent.is_ok() && answer.recv_timeout(time) == Err(std::sync::mpsc::RecvTimeoutError::Disconnected)
     }
 
     /// Ends the thread after the jobs that are there, and waits for it.

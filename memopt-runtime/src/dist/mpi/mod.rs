@@ -108,18 +108,8 @@ impl Communicator for Mpi {
     fn broadcast(&self, root: usize, bytes: &mut Vec<u8>) -> Result<()> {
         let piece = self.piece;
         // What is overwritten need not go along.
-        let mut owned = if self.rank == root { std::mem::take(bytes) } else { Vec::new() };
-        let (owned, done) = self.run(move |wire| {
-            let done = exchange::broadcast(wire, root, &mut owned, piece);
-            if let Err(error) = &done {
-                end_if_a_rank_left(wire, error);
-            }
-            Ok((owned, done))
-        })?;
-        if self.rank == root || done.is_ok() {
-            *bytes = owned;
-        }
-        done?;
+        let mut owned = if self.rank == root { bytes.clone() } else { Vec::new() };
+        *bytes = self.run(move |wire| exchange::broadcast(wire, root, &mut owned, piece).map(|()| owned))?;
         self.count(exchange::broadcast_traffic(self.rank, self.size, root, bytes.len()));
         Ok(())
     }

@@ -53,6 +53,15 @@ fn counts(ranges: &[Range<usize>]) -> (Vec<Count>, Vec<Count>) {
     ranges.iter().map(|range| (range.len() as Count, range.start as Count)).unzip()
 }
 
+/// No bytes, at a real address: Rust's own empty slices of bytes lie at address 1, which is Open MPI's `MPI_IN_PLACE`.
+fn at_real_address(bytes: &[u8]) -> &[u8] {
+    static SOMEWHERE: [u8; 1] = [0];
+    match bytes {
+        [] => &SOMEWHERE[..0],
+        bytes => bytes,
+    }
+}
+
 impl Wire for MpiWire {
     fn rank(&self) -> usize {
         self.rank
@@ -70,12 +79,14 @@ impl Wire for MpiWire {
 
     fn all_to_all(&self, send: &[u8], ranges: &[Range<usize>]) -> Result<Vec<u8>, GroupError> {
         let mine = ranges[self.rank].len();
-        let mut received = vec![0; mine * self.size];
+        // With room for a byte, and so at a real address too.
+        let mut received = vec![0; (mine * self.size).max(1)];
+        received.truncate(mine * self.size);
         let slots: Vec<_> = (0..self.size).map(|rank| rank * mine..(rank + 1) * mine).collect();
         let (send_counts, send_starts) = counts(ranges);
         let (counts, starts) = counts(&slots);
         self.world.all_to_all_varcount_into(
-            &Partition::new(send, send_counts, send_starts),
+            &Partition::new(at_real_address(send), send_counts, send_starts),
             &mut PartitionMut::new(&mut received[..], counts, starts),
         );
         Ok(received)
@@ -83,7 +94,8 @@ impl Wire for MpiWire {
 
     fn all_gather(&self, mine: &[u8], into: &mut [u8], ranges: &[Range<usize>]) -> Result<(), GroupError> {
         let (counts, starts) = counts(ranges);
-        self.world.all_gather_varcount_into(mine, &mut PartitionMut::new(into, counts, starts));
+        self.world
+            .all_gather_varcount_into(at_real_address(mine), &mut PartitionMut::new(into, counts, starts));
         Ok(())
     }
 
