@@ -1,5 +1,7 @@
 //! Groups under MPI: `cargo test -p memopt-runtime --features mpi --test mpi`.
 //!
+//! `MEMOPT_MPI_BYTES=2500000000` beside it also sends so many bytes in one call (two ranks hold them twice).
+//!
 //! By itself this program starts `mpirun` on itself for each scenario; with `rank SCENARIO` it is one of the processes.
 
 use candle_core::{DType, Device, Tensor, Var};
@@ -16,6 +18,9 @@ type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// A failed job must have ended by then.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The size of the large message.
+const BYTES: &str = "MEMOPT_MPI_BYTES";
 
 /// How rank 1 ends the job, and what must be said about it. What `mpirun` finds by itself it says in its own words.
 const FAILURES: [(&str, &str); 6] = [
@@ -47,6 +52,11 @@ fn run_all() -> Result {
         let (success, output) = job("checks", ranks)?;
         check(success, || format!("checks of {ranks} ranks: {output}"))?;
         println!("mpi: checks of {ranks} ranks ... ok");
+    }
+    if let Ok(bytes) = std::env::var(BYTES) {
+        let (success, output) = job("large", 2)?;
+        check(success, || format!("{bytes} bytes: {output}"))?;
+        println!("mpi: {bytes} bytes in one call ... ok");
     }
     for (scenario, message) in FAILURES {
         let (success, output) = job(scenario, 3)?;
@@ -82,7 +92,7 @@ fn job(scenario: &str, ranks: usize) -> Result<(bool, String)> {
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > PATIENCE && scenario != "large" {
             child.kill()?;
             return Err(format!("{scenario}: {ranks} ranks still ran after {PATIENCE:?}").into());
         }
@@ -93,6 +103,9 @@ fn job(scenario: &str, ranks: usize) -> Result<(bool, String)> {
 }
 
 fn run_as_rank(scenario: &str) -> Result {
+    if scenario == "large" {
+        return large(&Mpi::initialize()?);
+    }
     // Pieces of a few elements, so that most reductions go in several.
     let mpi = Mpi::with_piece(1000)?;
     if scenario == "checks" {
@@ -218,6 +231,26 @@ fn broadcasts(mpi: &Mpi) -> Result {
         }
     }
     Ok(())
+}
+
+/// A message larger than what libraries count in 32 bits.
+fn large(mpi: &Mpi) -> Result {
+    let bytes: usize = std::env::var(BYTES)?.parse()?;
+    let value = |i: usize| (i % 1000) as f32;
+    let mut values: Vec<f32> = (0..bytes / 4).map(value).collect();
+    mpi.all_reduce(Values::F32(&mut values), Reduce::Sum)?;
+    let wrong = values.iter().enumerate().position(|(i, &x)| x != value(i) * mpi.size() as f32);
+    check(wrong.is_none(), || format!("all_reduce of {bytes} bytes: wrong at {wrong:?}"))?;
+    drop(values);
+    let mut sent = match mpi.rank() {
+        0 => (0..bytes).map(|i| (i % 251) as u8).collect(),
+        _ => Vec::new(),
+    };
+    mpi.broadcast(0, &mut sent)?;
+    let wrong = sent.iter().enumerate().position(|(i, &x)| x != (i % 251) as u8);
+    check(sent.len() == bytes && wrong.is_none(), || {
+        format!("broadcast of {bytes} bytes: wrong at {wrong:?}")
+    })
 }
 
 /// Mistakes are typed errors on all ranks, and the group goes on.

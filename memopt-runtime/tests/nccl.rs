@@ -1,5 +1,6 @@
 //! Groups over NCCL where there is no GPU or no library: an error on all ranks, and the host group goes on.
 //! With a GPU and NCCL it is a group of one.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use memopt_runtime::dist::{Communicator, GroupError, Nccl, Reduce, Single, Threads, Values};
 use memopt_runtime::Error;

@@ -21,7 +21,8 @@ pub struct Gradient<'a> {
 /// What came of a reduction.
 #[derive(Debug, Clone)]
 pub struct Reduced {
-    /// The sums over the ranks, in the order given; `None` for parameters without a gradient on any rank.
+    /// The sums over the ranks, in the order given; `None` for parameters without a gradient on any rank. Those of one bucket
+    /// share its memory.
     pub gradients: Vec<Option<Tensor>>,
     /// Reductions that it took.
     pub buckets: usize,

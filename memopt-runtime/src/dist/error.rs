@@ -4,8 +4,9 @@ use std::time::Duration;
 
 /// What can go wrong in a process group.
 ///
-/// Except for [`NoMember`](GroupError::NoMember), [`DType`](GroupError::DType) and
-/// [`Unavailable`](GroupError::Unavailable), every rank of the group gets the same error.
+/// Every rank of the group gets the same error, except for [`DType`](GroupError::DType) and
+/// [`Unavailable`](GroupError::Unavailable), which a rank finds out before it calls the others, and
+/// [`Backend`](GroupError::Backend), of which the others see that the rank failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {

@@ -115,7 +115,7 @@ impl Communicator for Mpi {
     }
 
     fn barrier(&self) -> Result<()> {
-        self.run(|wire| exchange::barrier(wire))
+        self.run(exchange::barrier)
     }
 
     fn bytes_sent(&self) -> u64 {
@@ -139,7 +139,7 @@ impl Drop for Mpi {
         if std::thread::panicking() {
             self.abort(&format!("panicked: {}", panics::last()));
         }
-        let left = self.run(|wire| exchange::leave(wire));
+        let left = self.run(exchange::leave);
         if let Err(error) = left {
             self.abort(&error.to_string());
         }

@@ -1,5 +1,6 @@
 //! The message of a thread's last panic: while it unwinds, nobody can be asked for it.
 
+use crate::panics::message;
 use std::cell::RefCell;
 use std::sync::Once;
 
@@ -13,7 +14,7 @@ pub(super) fn remember() {
     ONCE.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            let message = info.payload_as_str().unwrap_or("without a message");
+            let message = message(info.payload());
             let place = info.location().map_or_else(String::new, |place| format!(" ({place})"));
             LAST.with(|last| {
                 // A panic inside of this very hook finds it borrowed.
@@ -28,5 +29,5 @@ pub(super) fn remember() {
 
 /// This thread's last panic.
 pub(super) fn last() -> String {
-    LAST.with(|last| last.borrow().clone()).unwrap_or_else(|| "without a message".to_owned())
+    LAST.with(|last| last.borrow().clone()).unwrap_or_else(|| "before it had a rank".to_owned())
 }

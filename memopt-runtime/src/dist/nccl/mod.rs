@@ -89,7 +89,7 @@ impl Communicator for Nccl {
     }
 
     fn barrier(&self) -> Result<()> {
-        self.run(|wire| exchange::barrier(wire))
+        self.run(exchange::barrier)
     }
 
     fn bytes_sent(&self) -> u64 {

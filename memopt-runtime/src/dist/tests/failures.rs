@@ -33,7 +33,6 @@ fn others_see(end: impl Fn(ThreadRank) + Sync) -> Vec<GroupError> {
 
 #[test]
 fn a_panic_is_told() {
-    #[allow(clippy::panic)]
     let errors = others_see(|_rank| std::panic::resume_unwind(Box::new("no hook, no noise")));
     let why = "its thread panicked".to_owned();
     assert_eq!(errors, vec![GroupError::RankFailed { rank: 1, why }; 2]);

@@ -1,4 +1,5 @@
 //! Groups of threads: reductions against plain loops, failures, and what training needs of a group.
+#![allow(clippy::panic)]
 
 mod failures;
 mod reductions;
