@@ -65,7 +65,7 @@ mod plain {
 
     pub(super) fn U64(a: u64, b: u64, reduce: Reduce) -> u64 {
         match reduce {
-            Reduce::Sum => a.checked_add(b).unwrap_or(u64::MAX),
+            Reduce::Sum => u64::try_from(u128::from(a) + u128::from(b)).unwrap_or(u64::MAX),
             Reduce::Max => std::cmp::max(a, b),
         }
     }
