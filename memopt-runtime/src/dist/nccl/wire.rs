@@ -50,6 +50,9 @@ impl Parts {
     /// Connects the ranks; returns when all have called it.
     pub(super) fn connect(self) -> Result<NcclWire, GroupError> {
         let (rank, size) = (self.host.rank(), self.host.size());
+        // NCCL takes the device that is current in this thread.
+        let bound = self.stream.context().bind_to_thread();
+        bound.map_err(|error| failed(&*self.host, format!("{error:?} in the driver")))?;
         let comm = Comm::from_rank(self.stream.clone(), rank, size, self.id);
         let failed = |error: NcclError| failed(&*self.host, format!("{:?} in ncclCommInitRank", error.0));
         let comm = comm.map_err(failed)?;
