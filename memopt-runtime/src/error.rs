@@ -406,6 +406,10 @@ pub enum Error {
     #[error(transparent)]
     Memory(#[from] crate::memory::MemoryError),
 
+    /// The ranks of a process group cannot do something together.
+    #[error(transparent)]
+    Group(#[from] crate::dist::GroupError),
+
     /// An error of Candle's own.
     #[error(transparent)]
     Candle(candle_core::Error),

@@ -6,6 +6,7 @@
 //! train         optimizers, gradient accumulation, loss scaling, clipping, schedules
 //! search        a plan for a model: what a step would take, presets, a memory budget
 //! nn            layers, neurons, losses
+//! dist          process groups: ranks that add up their gradients
 //! checkpoint    segments: closures and parts of models whose inner state is recomputed in backward instead of kept
 //!   module      layers and models, how they compose, what a forward carries along
 //!   plan        how each part of a model is kept: data
@@ -21,6 +22,7 @@ mod arrangement;
 pub mod autograd;
 pub mod checkpoint;
 pub mod compress;
+pub mod dist;
 mod error;
 mod inside;
 pub mod memory;

@@ -5,10 +5,10 @@
 //! scaled with it.
 
 use super::cost::CostTable;
-use super::options::Agreement;
 use super::outline::{Body, Node, Pace};
 use super::trace::Traced;
 use crate::autograd::{backward_from, Gradient};
+use crate::dist::Agreement;
 use crate::module::{Part, Session, Signal, Step, Work};
 use crate::nn::Stream;
 use crate::Result;

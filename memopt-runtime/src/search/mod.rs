@@ -35,13 +35,14 @@ mod trace;
 mod verify;
 mod words;
 
+pub use crate::dist::Agreement;
 pub use batch::{max_batch, plan_for_batch, LARGEST_BATCH};
 pub use cost::CostTable;
 pub use front::{front, FrontPoint};
 pub use heap::Mark;
 pub use optimize::{optimize, predict_plan};
 pub use optimized::{EvalView, Optimized};
-pub use options::{Agreement, Options};
+pub use options::Options;
 pub use presets::{CheckpointBudget, Level, Prefer, Profile};
 pub use sample::Sample;
 pub use simulate::{Prediction, SegmentPrediction};

@@ -4,6 +4,7 @@ use super::cost::CostTable;
 use super::presets::{CheckpointBudget, Level, Prefer, Profile};
 use crate::checkpoint::{check_compressors, Targets};
 use crate::compress::SpikeCompressor;
+use crate::dist::Agreement;
 use crate::module::Checkpointable;
 use crate::plan::{Compressor, Keep, Plan, Segment};
 use crate::{Error, Result};
@@ -57,21 +58,6 @@ impl std::fmt::Debug for Progress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Progress")
     }
-}
-
-/// How the processes of a group come to one plan: each calls it with what it found, in the same order.
-pub trait Agreement: std::fmt::Debug + Send + Sync {
-    /// The largest of what the processes give, number by number.
-    ///
-    /// # Errors
-    /// If a process cannot be reached.
-    fn largest(&self, values: &[u64]) -> Result<Vec<u64>>;
-
-    /// The text that the first process gives.
-    ///
-    /// # Errors
-    /// If a process cannot be reached.
-    fn of_first(&self, text: &str) -> Result<String>;
 }
 
 impl Default for Options {
@@ -232,7 +218,7 @@ impl Options {
         Options { measure_costs: measure, ..self }
     }
 
-    /// Of a group of processes that must come to one plan.
+    /// Of a group of processes that must come to one plan, as [`dist::agreement`](crate::dist::agreement) of a communicator.
     pub fn agreement(self, agreement: Arc<dyn Agreement>) -> Self {
         Options { agreement: Some(agreement), ..self }
     }

@@ -9,6 +9,7 @@ use super::simulate::predict;
 use super::trace::{trace, Traced};
 use super::*;
 use crate::checkpoint::{Planned, Targets};
+use crate::dist::{agreement, Communicator, ThreadRank, Threads};
 use crate::module::{Checkpointable, Composition, Context, JoinOp, Session, Signal, Step};
 use crate::nn::{init::seeded, BatchNorm, BatchNormConfig, Conv2d, Conv2dConfig, Lif, Linear};
 use crate::parameters::{Parameters, Visitor};
@@ -16,6 +17,7 @@ use crate::plan::{Compressor, Plan, Segment};
 use crate::Result;
 use candle_core::{DType, Device, Tensor};
 use candle_nn::{VarBuilder, VarMap};
+use std::sync::Arc;
 
 type Block = (Conv2d, BatchNorm, Lif);
 
@@ -230,6 +232,28 @@ fn the_same_plan_is_found_on_every_run() {
     let exhaustive = || Options::profile(Profile::Exhaustive).targets(Targets::at("first").and_at("left"));
     assert_eq!(find(exhaustive()), find(exhaustive()));
     assert_eq!(find(exhaustive().verify(false)), find(exhaustive()));
+}
+
+#[test]
+fn ranks_of_a_group_get_the_plan_of_the_first() {
+    let (_variables, vb) = variables();
+    let net = Net::new(&vb, true);
+    // Left to itself, each rank finds another plan.
+    let target = |rank: usize| Targets::at(["first", "left", "right"][rank]);
+    let alone = |rank| Options::profile(Profile::Safe).targets(target(rank)).verify(false);
+    let find = |options| optimize(net.clone(), &spikes(), options).unwrap().plan().to_string();
+    let own: Vec<String> = (0..3).map(|rank| find(alone(rank))).collect();
+    assert!(own[0] != own[1] && own[1] != own[2], "{own:?}");
+    let together: Vec<String> = std::thread::scope(|scope| {
+        let run = |group: ThreadRank| {
+            let options = alone(group.rank());
+            find(options.agreement(Arc::new(agreement(group))))
+        };
+        let threads: Vec<_> =
+            Threads::group(3).into_iter().map(|rank| scope.spawn(move || run(rank))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(together, vec![own[0].clone(); 3]);
 }
 
 #[test]
