@@ -8,6 +8,7 @@ use mpi::environment::Universe;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator, CommunicatorCollectives, Root};
 use mpi::{Count, Threading};
+use std::io::Write;
 use std::ops::Range;
 
 /// MPI, from its start to its end.
@@ -27,7 +28,9 @@ impl std::fmt::Debug for MpiWire {
 
 /// Tells people which rank failed, and why. Errors that end a job must be seen in whatever a program logs.
 pub(super) fn say(rank: usize, why: &str) {
-    eprintln!("memopt: rank {rank} failed: {why}");
+    // In one piece, so that lines of several ranks do not mix; if nobody can be told, the job ends all the same.
+    let line = format!("memopt: rank {rank} failed: {why}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 impl MpiWire {
