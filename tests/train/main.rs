@@ -9,6 +9,7 @@ mod groups;
 mod halves;
 mod nets;
 mod parity;
+mod ranks;
 mod scaling;
 mod splits;
 mod states;

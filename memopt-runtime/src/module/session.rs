@@ -98,6 +98,11 @@ impl Session {
         Session { norm_group: Some(group), ..self }
     }
 
+    /// Whether batch norms are coupled with those of other ranks.
+    pub fn has_norm_group(&self) -> bool {
+        self.norm_group.is_some()
+    }
+
     /// Whether batch norms are frozen now.
     pub fn has_frozen_norms(&self) -> bool {
         self.frozen.load(Ordering::Relaxed) > 0

@@ -41,7 +41,7 @@
 //!   schedule      learning rates as functions of the step; scaling with the batch
 //!   gradients     buffers by parameter
 //!   parameters    what is trained, by name
-//!   group         sums over the processes that train together
+//!   group         sums over the processes that train together; `ranks`: by their communicator
 //! suggest         micro-batch and number of micro-batches that fit a memory budget
 //! ```
 //!
@@ -55,6 +55,7 @@ mod group;
 mod optimizer;
 mod parameters;
 mod piece;
+mod ranks;
 mod scaler;
 mod schedule;
 mod state;
@@ -65,6 +66,7 @@ pub use clip::{clip_by_global_norm, clip_by_value, global_norm, Clip, Clipped};
 pub use gradients::Gradients;
 pub use optimizer::{AdamW, AdamWConfig, CandleOptimizer, Optimizer, ParameterGroup, Sgd, SgdConfig};
 pub use parameters::{NamedParameters, Parameter};
+pub use ranks::synchronized_norms;
 pub use scaler::{Scaler, ScalerConfig};
 pub use schedule::{effective_batch, RateScaling, Schedule};
 pub use suggest::{suggest, Suggestion};

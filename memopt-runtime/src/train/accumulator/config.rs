@@ -37,6 +37,11 @@ impl AccumulatorConfig {
     /// If a number makes no sense.
     pub(super) fn check(&self) -> Result<()> {
         self.clip.check()?;
+        if matches!(&self.norms, Norms::Synchronized(session) if !session.has_norm_group()) {
+            let what = "norms are to be synchronized, but those of this session are not coupled; give the session that the model \
+                        runs in, with `Session::with_norm_group`";
+            return Err(Error::Training { part: "accumulator".into(), what: what.into() });
+        }
         match self.steps {
             0 => {
                 let what = "a step of 0 micro-batches; at least 1 expected".into();
@@ -59,4 +64,9 @@ pub enum Norms {
     /// are, while all else trains; for as long as the accumulator lives ([`Session::freeze_norms`]). The gradient is that
     /// of the large batch.
     Frozen(Session),
+    /// The norms of this session take their statistics over the micro-batches of all ranks, each round of micro-batches as one
+    /// batch ([`synchronized_norms`](crate::train::synchronized_norms)). With one micro-batch a step on each rank the gradient is
+    /// that of the large batch. The losses are weighted by their counts before they are gone back from, since the norms
+    /// add up the ranks' gradients on the way.
+    Synchronized(Session),
 }

@@ -14,7 +14,9 @@ pub use lost::{lost, reset_lost, Lost};
 pub use step::{Skipped, Step, Totals};
 
 use super::group::{Alone, Group};
+use super::ranks::Ranks;
 use super::{NamedParameters, Optimizer, Scaler};
+use crate::dist::Communicator;
 use crate::module::FrozenNorms;
 use crate::{Error, Result};
 use candle_core::{DType, Tensor};
@@ -98,6 +100,23 @@ impl<O: Optimizer> Accumulator<O> {
         Self::in_group(optimizer, config, Arc::new(Alone))
     }
 
+    /// The same for a rank of a group of processes, each with its own micro-batches: a step is of all of them, and all make
+    /// the same one. Gradients go from rank to rank once a step.
+    ///
+    /// All ranks make as many micro-batches a window; at the end of an epoch each calls [`finish`](Self::finish), whether it has
+    /// some left or not. Their parameters are the same before the first step
+    /// ([`broadcast_parameters`](crate::dist::broadcast_parameters)) and stay so.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    pub fn of_ranks(
+        optimizer: O,
+        config: AccumulatorConfig,
+        communicator: Arc<dyn Communicator>,
+    ) -> Result<Self> {
+        Self::in_group(optimizer, config, Arc::new(Ranks::new(communicator)))
+    }
+
     /// The same in a group of processes, each with its own micro-batches: a step is of all of them.
     ///
     /// Each process makes the same number of micro-batches a window; at the end of an epoch each calls
@@ -106,7 +125,7 @@ impl<O: Optimizer> Accumulator<O> {
         config.check()?;
         let scaler = config.scaling.map(Scaler::new).transpose()?;
         let frozen = match &config.norms {
-            Norms::PerMicro => None,
+            Norms::PerMicro | Norms::Synchronized(_) => None,
             Norms::Frozen(session) => Some(session.freeze_norms()),
         };
         let window = Window::new(optimizer.parameters());
@@ -127,6 +146,10 @@ impl<O: Optimizer> Accumulator<O> {
             return Err(Error::Loss { what });
         }
         match value.is_finite() {
+            true if matches!(self.config.norms, Norms::Synchronized(_)) => {
+                let weighted = (self.scaled(loss)? * count as f64)?;
+                self.window.add_weighted(weighted.backward()?, count as u64, value)?;
+            }
             true => self.window.add(self.scaled(loss)?.backward()?, count as u64, value)?,
             false => self.window.add_bad_loss(count as u64, value),
         }

@@ -41,14 +41,32 @@ impl Window {
     /// # Errors
     /// If there is no gradient of any parameter, or one does not fit; then nothing is added.
     pub fn add(&mut self, gradients: GradStore, count: u64, loss: f64) -> Result<()> {
+        let unit = if self.unit == 0 { count } else { self.unit };
+        self.add_in_units(gradients, (count, unit), count as f64 / unit as f64, loss)
+    }
+
+    /// The same, where `gradients` are those of the mean loss times the count.
+    ///
+    /// # Errors
+    /// Those of [`add`](Self::add).
+    pub fn add_weighted(&mut self, gradients: GradStore, count: u64, loss: f64) -> Result<()> {
+        self.add_in_units(gradients, (count, 1), 1., loss)
+    }
+
+    fn add_in_units(
+        &mut self,
+        gradients: GradStore,
+        (count, unit): (u64, u64),
+        weight: f64,
+        loss: f64,
+    ) -> Result<()> {
         let parameters = self.sums.parameters();
         if !parameters.iter().any(|parameter| gradients.get(parameter.tensor()).is_some()) {
             let what = "it depends on none of the optimizer's parameters; was the forward run through a detached model, \
                         or are the parameters another model's?";
             return Err(Error::Loss { what: what.into() });
         }
-        let unit = if self.unit == 0 { count } else { self.unit };
-        self.sums.add(gradients, count as f64 / unit as f64)?;
+        self.sums.add(gradients, weight)?;
         self.unit = unit;
         self.count(count, loss);
         Ok(())

@@ -1,0 +1,130 @@
+//! The processes that train together, by their communicator.
+
+use super::gradients::Gradients;
+use super::group::Group;
+use super::{real_dtype, Parameter};
+use crate::dist::{Buckets, Communicator, Gradient, Reduce, Values};
+use crate::module::{NormGroup, NormStatistics, NormSums};
+use crate::{storage, Error, Result};
+use candle_core::Tensor;
+use std::sync::Arc;
+
+/// A group as a step sees it.
+#[derive(Debug)]
+pub(super) struct Ranks {
+    communicator: Arc<dyn Communicator>,
+    buckets: Buckets,
+}
+
+impl Ranks {
+    pub fn new(communicator: Arc<dyn Communicator>) -> Self {
+        Ranks { communicator, buckets: Buckets::default() }
+    }
+}
+
+impl Group for Ranks {
+    fn sum_gradients(&self, gradients: &mut Gradients) -> Result<()> {
+        let names: Vec<String> = gradients.parameters().iter().map(|p| p.name().to_owned()).collect();
+        // Of the shape and type of a parameter's buffer, which is f32 for f16.
+        let like = |parameter: &Parameter| -> Result<Tensor> {
+            let tensor = parameter.tensor();
+            match real_dtype(tensor.dtype()) {
+                Some(real) if real != tensor.dtype() => {
+                    Ok(Tensor::zeros((), real, tensor.device())?.broadcast_as(tensor.shape())?)
+                }
+                _ => Ok(tensor.clone()),
+            }
+        };
+        let likes: Vec<Tensor> = gradients.parameters().iter().map(like).collect::<Result<_>>()?;
+        // The buffers become tensors without a copy, and the sums become buffers.
+        let own: Vec<Option<Tensor>> = gradients
+            .places_mut()
+            .zip(&likes)
+            .map(|(place, like)| Some(storage::into_tensor(place.take()?, like.dims(), false)))
+            .collect();
+        let list: Vec<Gradient<'_>> = names
+            .iter()
+            .zip(&likes)
+            .zip(&own)
+            .map(|((name, parameter), gradient)| Gradient { name, parameter, gradient: gradient.as_ref() })
+            .collect();
+        let reduced = self.buckets.reduce(self.communicator.as_ref(), &list)?;
+        drop(list);
+        drop(own);
+        for (place, sum) in gradients.places_mut().zip(reduced.gradients) {
+            *place = sum.map(|sum| storage::owned(&sum.contiguous()?)).transpose()?;
+        }
+        Ok(())
+    }
+
+    fn sum_f64(&self, values: &mut [f64]) -> Result<()> {
+        self.communicator.all_reduce(Values::F64(values), Reduce::Sum)
+    }
+
+    fn sum_u64(&self, values: &mut [u64]) -> Result<()> {
+        self.communicator.all_reduce(Values::U64(values), Reduce::Sum)
+    }
+
+    fn max_u64(&self, values: &mut [u64]) -> Result<()> {
+        self.communicator.all_reduce(Values::U64(values), Reduce::Max)
+    }
+}
+
+/// Batch norms whose statistics are those of the batches of all ranks: for
+/// [`Session::with_norm_group`](crate::module::Session::with_norm_group).
+///
+/// Each norm sends two numbers for each of its channels twice in a forward and once in a backward; nothing of it is sent again in a
+/// recompute. With one rank the bits are those of a model without a group.
+///
+/// ```
+/// use memopt_runtime::dist::{Communicator, Single};
+/// use memopt_runtime::module::Session;
+/// use memopt_runtime::train::synchronized_norms;
+/// use std::sync::Arc;
+///
+/// let group: Arc<dyn Communicator> = Arc::new(Single::new());
+/// let session = Session::new(0).with_norm_group(synchronized_norms(group));
+/// # let _ = session;
+/// ```
+pub fn synchronized_norms(communicator: Arc<dyn Communicator>) -> Arc<dyn NormGroup> {
+    Arc::new(SynchronizedNorms(communicator))
+}
+
+#[derive(Debug)]
+struct SynchronizedNorms(Arc<dyn Communicator>);
+
+impl SynchronizedNorms {
+    fn sum(&self, part: &str, values: &mut [f64]) -> Result<()> {
+        self.0.all_reduce(Values::F64(values), Reduce::Sum).map_err(|error| match error {
+            Error::Group(error) => Error::Training { part: part.to_owned(), what: error.to_string() },
+            other => other,
+        })
+    }
+}
+
+impl NormGroup for SynchronizedNorms {
+    fn statistics(&self, part: &str, own: &NormStatistics) -> Result<NormStatistics> {
+        if self.0.size() == 1 {
+            return Ok(own.clone());
+        }
+        let mut totals: Vec<f64> = own.mean.iter().map(|mean| mean * own.count).chain([own.count]).collect();
+        self.sum(part, &mut totals)?;
+        let count = totals.pop().unwrap_or_default();
+        let mean: Vec<f64> = totals.iter().map(|total| total / count).collect();
+        let channels = own.squares.iter().zip(&own.mean).zip(&mean);
+        let mut squares: Vec<f64> =
+            channels.map(|((squares, one), all)| squares + own.count * (one - all).powi(2)).collect();
+        self.sum(part, &mut squares)?;
+        Ok(NormStatistics { mean, squares, count })
+    }
+
+    fn sums(&self, part: &str, own: &NormSums) -> Result<NormSums> {
+        let channels = own.dy.len();
+        let mut all = [own.dy.as_slice(), own.dy_normalized.as_slice()].concat();
+        if self.0.size() > 1 {
+            self.sum(part, &mut all)?;
+        }
+        let dy_normalized = all.split_off(channels);
+        Ok(NormSums { dy: all, dy_normalized })
+    }
+}
