@@ -76,7 +76,11 @@ pub(crate) fn copy_of(tensor: &Tensor) -> Result<Option<CpuStorage>> {
     // Candle cannot copy a view without elements that begins beyond the end of its buffer.
     let tensor = match tensor.elem_count() {
         0 => Tensor::zeros(tensor.shape(), tensor.dtype(), tensor.device())?,
-        _ => tensor.contiguous()?,
+        _ if !tensor.is_contiguous() && tensor.device().is_cpu() => {
+            // That is a copy already.
+            return taken(tensor.contiguous()?).map(Some);
+        }
+        _ => tensor.clone(),
     };
     Ok(with_cpu(&tensor, |storage, layout| {
         let range = range(layout)?;

@@ -3,10 +3,12 @@
 use super::dispatch::{Dispatch, OUTPUT_PERCENT, WEIGHT_PERCENT};
 use super::geometry::Geometry;
 use super::lanes::LANES;
+use super::pointwise;
 use super::spikes::SpikeMasks;
 use super::split::ranges_for;
 use super::winograd::{self, Tiles};
 use crate::module::{Footprint, Incoming, Work};
+use crate::nn::parallel::running;
 use candle_core::DType;
 
 /// Time of a product in a kernel, in those of a dense product of matrices in the cache.
@@ -116,6 +118,10 @@ impl Sizes<'_> {
     /// Bytes of a thread that works with tiles, or with unfolded images; tasks are of so many images.
     fn of_thread(&self, tiles: Option<Tiles>, images: usize) -> usize {
         let unfolded = || {
+            if self.geometry.is_pointwise() {
+                // The image itself.
+                return 0;
+            }
             let band = self.geometry.bands(self.geometry.inputs).next().map_or(0, |rows| rows.len());
             self.geometry.inputs * self.geometry.area() * band * self.geometry.to[1]
         };
@@ -147,7 +153,18 @@ impl Sizes<'_> {
             None => (self.together(most), tiles),
         };
         let of_thread = if ways.any_dense { self.of_thread(tiles, task) } else { 0 };
-        self.masks() + shared + of_thread * self.x.threads
+        let threads = match parts {
+            Some((parts, _)) => self.x.threads.min(parts),
+            None => self.running(task),
+        };
+        let events = if self.dispatch.pointwise { pointwise::forward_scratch(geometry, self.x) } else { 0 };
+        self.masks() + shared + (of_thread * threads).max(events)
+    }
+
+    /// Threads that work at once on tasks of so many images.
+    fn running(&self, task: usize) -> usize {
+        let work = task.saturating_mul(self.geometry.work());
+        running(self.x.threads, self.images.div_ceil(task.max(1)), work)
     }
 
     /// Images of one task.
@@ -177,16 +194,24 @@ impl Sizes<'_> {
         if ways.any_dense {
             elements = elements.max(match &self.dispatch.weight {
                 Some(tiles) => winograd::weight_gradient_scratch(tiles, self.images, threads),
-                None => geometry.weight_gradient_scratch() * threads,
+                None => {
+                    let blocks = geometry.weight_blocks().len();
+                    let work = self.images.saturating_mul(geometry.work()) / blocks.max(1);
+                    geometry.weight_gradient_scratch() * running(threads, blocks, work)
+                }
             });
         }
-        self.masks() + elements * self.real()
+        let events = match self.dispatch.pointwise {
+            true => pointwise::weight_gradient_scratch(geometry, self.x),
+            false => 0,
+        };
+        (self.masks() + elements * self.real()).max(events)
     }
 
     fn input_gradient_scratch(&self) -> usize {
         let (geometry, threads) = (self.geometry, self.x.threads);
         let Some(tiles) = self.dispatch.backward else {
-            return (self.of_thread(None, 1) + self.copies(1)) * threads;
+            return (self.of_thread(None, 1) + self.copies(1)) * self.running(1);
         };
         let weights = 16 * geometry.outputs * geometry.inputs.next_multiple_of(LANES) * self.real();
         let most = tiles.images_at_a_time();
@@ -194,11 +219,11 @@ impl Sizes<'_> {
             Some((parts, outputs)) => {
                 let input = self.images * geometry.input_image() * self.real();
                 let of_thread = self.of_thread(Some(tiles.with_outputs(outputs)), self.images);
-                weights * threads.min(parts) / parts + input + of_thread * threads
+                weights * threads.min(parts) / parts + input + of_thread * threads.min(parts)
             }
             None => {
                 let images = self.together(most);
-                weights + (self.of_thread(Some(tiles), images) + self.copies(images)) * threads
+                weights + (self.of_thread(Some(tiles), images) + self.copies(images)) * self.running(images)
             }
         }
     }

@@ -188,7 +188,8 @@ impl Geometry {
         let Some(block) = self.weight_blocks().into_iter().next() else { return 0 };
         let (inputs, outputs) = (block.inputs.len(), block.outputs.len());
         let band = self.bands(inputs).next().map_or(0, |rows| rows.len());
-        inputs * self.area() * (band * self.to[1] + outputs)
+        let unfolded = if self.is_pointwise() { 0 } else { band * self.to[1] };
+        inputs * self.area() * (unfolded + outputs)
     }
 
     /// The input row under kernel row `ky` at output row `y`, if it is not padding.

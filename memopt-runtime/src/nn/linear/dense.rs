@@ -1,10 +1,12 @@
 //! Products of dense rows.
 
+use crate::module::Incoming;
 use crate::nn::element::Element;
 use crate::nn::parallel::least_items;
 use crate::nn::product::{multiply, Matrix, OUTPUT_GROUP};
 use crate::nn::reduce::Planes;
 use crate::Result;
+use candle_core::DType;
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -24,6 +26,32 @@ impl Sizes {
     /// The output as planes of one element.
     pub fn planes(&self) -> Planes {
         Planes { steps: self.steps, images: self.rows, channels: self.outputs, size: 1 }
+    }
+
+    /// Bytes of copies in f32 of the rows of half precision that are read and written at a time.
+    fn halves(&self, x: &Incoming) -> usize {
+        match x.dtype {
+            DType::BF16 | DType::F16 => {
+                x.threads * ROWS.min(self.rows) * (self.inputs + self.outputs) * size_of::<f32>()
+            }
+            _ => 0,
+        }
+    }
+
+    /// Bytes that the output takes besides, in products.
+    pub fn forward_scratch(&self, x: &Incoming) -> usize {
+        self.halves(x)
+    }
+
+    /// Bytes that the gradients take besides, in products.
+    pub fn backward_scratch(&self, x: &Incoming) -> usize {
+        match x.dtype {
+            DType::BF16 | DType::F16 => {
+                let step = self.rows * (self.inputs + self.outputs) * size_of::<f32>();
+                self.halves(x).max(x.threads * step)
+            }
+            _ => 0,
+        }
     }
 
     /// Runs `f` on every block of rows of every time step: its rows, as a range over the window, of `from` and of `to`, whose

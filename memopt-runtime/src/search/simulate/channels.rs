@@ -22,14 +22,16 @@ impl<'a> Machine<'a> {
         // The potentials after the window, of all channels.
         let window = behind.first().and_then(|norm| norm.input.dims.first().copied()).unwrap_or(1).max(1);
         let potentials = self.heap.take(z.bytes() / window);
-        self.blocks(behind.first().map_or(0, |norm| in_block(&norm.input)), 2);
+        if let Some(norm) = behind.first() {
+            self.blocks(Blocks::of_window(&norm.input), 2);
+        }
         drop(potentials);
         z
     }
 
     /// A few channels at a time, in each thread: so many copies of them.
-    pub(super) fn blocks(&mut self, block: usize, copies: usize) {
-        drop(self.heap.take(block * copies * self.costs.threads()));
+    pub(super) fn blocks(&mut self, blocks: Blocks, copies: usize) {
+        drop(self.heap.take(blocks.bytes * copies * self.costs.threads().min(blocks.count)));
     }
 
     pub(super) fn back_in_place(
@@ -55,6 +57,7 @@ impl<'a> Machine<'a> {
                 .then(|| self.heap.take(with_weights.input.bytes())),
             false => Some(self.again(before, kept.input.clone())),
         };
+        let dy = self.heap.own(dy);
         self.weight_gradients(norm);
         let channels = groups.last().map_or(1, |group| group.end).max(1);
         for group in groups {
@@ -65,7 +68,7 @@ impl<'a> Machine<'a> {
                 self.seconds += self.costs.seconds(part_of(node.footprint().forward, share));
                 self.seconds += self.costs.seconds(part_of(node.footprint().backward, share));
             }
-            self.blocks(in_block(&norm.input), 3);
+            self.blocks(Blocks::of_window(&norm.input), 3);
             drop(z);
         }
         let footprint = with_weights.footprint();
@@ -135,6 +138,7 @@ impl<'a> Machine<'a> {
         for node in before {
             features = self.layer(node, features, Some(&mut tape));
         }
+        let dy = self.heap.own(dy);
         let channels = groups.last().map_or(1, |group| group.end).max(1);
         for group in groups {
             let share = group.len() as f64 / channels as f64;
@@ -181,9 +185,24 @@ pub(super) fn part_of(work: Work, share: f64) -> Work {
     Work { products: work.products * share, traffic: work.traffic * share, ..work }
 }
 
-/// Bytes of the channels that are done together.
-pub(super) fn in_block(z: &Incoming) -> usize {
-    let channel = z.elements() / z.dims.get(2).copied().unwrap_or(1).max(1);
-    let width = (IN_PLACE_BLOCK / channel.max(1)).max(1);
-    channel * width * z.dtype.size_in_bytes()
+/// Channels that are done together, in so many time steps: the bytes of a block of them, and how many blocks there are.
+#[derive(Clone, Copy)]
+pub(super) struct Blocks {
+    bytes: usize,
+    count: usize,
+}
+
+impl Blocks {
+    /// Those of a window, or of some of its time steps.
+    pub(super) fn of(z: &Incoming, steps: usize) -> Self {
+        let channels = z.dims.get(2).copied().unwrap_or(1).max(1);
+        let channel = z.elements() / channels / z.dims.first().copied().unwrap_or(1).max(1) * steps;
+        let width = (IN_PLACE_BLOCK / channel.max(1)).clamp(1, channels);
+        Blocks { bytes: channel * width * z.dtype.size_in_bytes(), count: channels.div_ceil(width) }
+    }
+
+    /// Those of a whole window.
+    pub(super) fn of_window(z: &Incoming) -> Self {
+        Self::of(z, z.dims.first().copied().unwrap_or(1))
+    }
 }

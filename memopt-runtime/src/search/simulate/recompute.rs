@@ -112,6 +112,10 @@ impl<'a> Machine<'a> {
     pub(super) fn segment_back(&mut self, segment: Segment<'_>, dy: Buffer) -> Option<Buffer> {
         let Segment { key, parts, kept, wants_input } = segment;
         self.enter(&key);
+        let with_weights: Vec<&Node> = match &parts {
+            Parts::InTime { leaves, .. } => leaves.clone(),
+            Parts::Whole { nodes, .. } => nodes.iter().collect(),
+        };
         self.depth += 1;
         let dx = match parts {
             Parts::InTime { leaves, chunks } => self.back_in_time(&leaves, &chunks, kept, wants_input, dy),
@@ -124,6 +128,7 @@ impl<'a> Machine<'a> {
             Parts::Whole { nodes, .. } => self.back_by_graph(nodes, kept, wants_input, dy),
         };
         self.depth -= 1;
+        self.deliver_weights(&with_weights);
         self.mark(mark_name(&key, "backward"));
         dx
     }

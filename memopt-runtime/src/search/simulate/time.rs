@@ -1,12 +1,12 @@
 //! Segments in time chunks.
 
-use super::channels::{in_block, part_of};
-use super::tape::Kept;
-use super::Machine;
+use super::channels::{part_of, Blocks};
+use super::tape::{Kept, Tape};
+use super::{Flow, Machine};
 use crate::checkpoint::TimeChunks;
-use crate::module::{Footprint, Incoming, Work};
+use crate::module::{Footprint, Step, Work};
 use crate::search::heap::Buffer;
-use crate::search::outline::Node;
+use crate::search::outline::{Body, Node};
 use std::ops::Range;
 
 /// A share of the time steps.
@@ -31,17 +31,12 @@ impl Share {
 
     /// What a layer takes for these steps.
     fn footprint(self, node: &Node) -> Footprint {
-        let mut dims = node.input.dims.clone();
-        if let Some(steps) = dims.first_mut() {
-            *steps = self.steps;
-        }
-        let input = Incoming { dims, ..node.input.clone() };
-        node.footprint_for(&input).unwrap_or_else(|| {
-            let whole = node.footprint();
-            let part =
-                |work: Work| Work { scratch: self.bytes(work.scratch), ..part_of(work, self.as_f64()) };
-            Footprint { forward: part(whole.forward), backward: part(whole.backward), ..whole }
-        })
+        node.for_steps(self.steps, self.of).footprint()
+    }
+
+    /// The same layers for these steps.
+    fn nodes(self, layers: &[&Node]) -> Vec<Node> {
+        layers.iter().map(|node| node.for_steps(self.steps, self.of)).collect()
     }
 }
 
@@ -72,10 +67,17 @@ impl<'a> Machine<'a> {
     pub(super) fn first_pass_in_time(&mut self, leaves: &[&Node], chunks: &TimeChunks, x: Buffer) -> Buffer {
         let layers = Layers::of(leaves, chunks);
         let last = layers.before.last();
-        let z = self.heap.take(last.map_or(x.bytes(), |node| node.output.bytes()));
+        let bytes = last.map_or(x.bytes(), |node| node.output.bytes());
+        // The chunks of the input are views.
+        let states = self.heap.take(states_of(layers.before, layers.window));
+        let mut whole = None;
         for range in &chunks.ranges {
-            drop(self.chunk_of(layers.before, Share::of(range, layers.window)));
+            let view = self.heap.take(0);
+            let z = self.chunk_of(layers.before, Share::of(range, layers.window), view);
+            whole.get_or_insert_with(|| self.heap.take(bytes));
+            drop(z);
         }
+        let z = whole.unwrap_or_else(|| self.heap.take(bytes));
         let Some(norm) = layers.norm else { return z };
         self.seconds += self.costs.seconds(Work { scratch: 0, ..norm.footprint().forward });
         if chunks.in_place {
@@ -83,35 +85,31 @@ impl<'a> Machine<'a> {
                 self.seconds += self.costs.seconds(Work { scratch: 0, ..node.footprint().forward });
             }
             let potentials = self.heap.take(z.bytes() / layers.window);
-            self.blocks(in_block(&norm.input), 2);
+            self.blocks(Blocks::of_window(&norm.input), 2);
             drop(potentials);
             return z;
         }
         let output = layers.behind.last().map_or(z.bytes(), |node| node.output.bytes());
-        let beside = (output != z.bytes()).then(|| self.heap.take(output));
+        let states_behind = self.heap.take(states_of(layers.behind, layers.window));
+        let mut beside = None;
         for range in &chunks.ranges {
             let share = Share::of(range, layers.window);
             // The norm's output is a copy of the chunk.
             let n = self.heap.take(share.bytes(norm.output.bytes()));
-            let y = self.chunk_of(layers.behind, share);
-            drop((n, y));
+            let y = self.chunk_of(layers.behind, share, n);
+            if output != z.bytes() {
+                beside.get_or_insert_with(|| self.heap.take(output));
+            }
+            drop(y);
         }
+        drop((states, states_behind));
         beside.unwrap_or(z)
     }
 
-    /// The outputs of layers for a chunk, one after the other; the last one's is given.
-    fn chunk_of(&mut self, layers: &[&Node], share: Share) -> Option<Buffer> {
-        let mut x: Option<Buffer> = None;
-        for node in layers {
-            let footprint = share.footprint(node);
-            if footprint.is_view {
-                continue;
-            }
-            let y = self.heap.take(share.bytes(node.output.bytes()));
-            self.work(footprint.forward);
-            x = Some(y);
-        }
-        x
+    /// The output of layers for a chunk.
+    fn chunk_of(&mut self, layers: &[&Node], share: Share, x: Buffer) -> Buffer {
+        let nodes = share.nodes(layers);
+        self.plainly(&nodes, Flow { buffer: x, tracked: false }, None).buffer
     }
 
     /// A chunk of the input: unpacked, or a view of what is kept.
@@ -130,6 +128,7 @@ impl<'a> Machine<'a> {
         dy: Buffer,
     ) -> Option<Buffer> {
         let layers = Layers::of(leaves, chunks);
+        let dy = self.heap.own(dy);
         let Some(norm) = layers.norm else {
             return self.back_by_graph_in_time(
                 leaves,
@@ -185,6 +184,7 @@ impl<'a> Machine<'a> {
             (0..count).map(move |piece| start + piece * len / count..start + (piece + 1) * len / count)
         };
         let ranges = &chunks.ranges_in_place;
+        let longest_in_place = ranges.iter().map(Range::len).max().unwrap_or(1);
         // The potentials before each range but the first, on the way forward.
         let mut potentials = Vec::new();
         for range in ranges.iter().take(ranges.len().saturating_sub(1)) {
@@ -192,9 +192,9 @@ impl<'a> Machine<'a> {
             for piece in pieces(range) {
                 let share = Share::of(&piece, layers.window);
                 let x = self.input_chunk(leaves, kept, share);
-                let z = self.chunk_of(layers.before, share);
-                self.neurons(norm, layers.behind, share, false);
-                drop((x, z));
+                let z = self.chunk_of(layers.before, share, x);
+                self.neurons(norm, layers.behind, (share, longest_in_place), false);
+                drop(z);
             }
             potentials.push(v);
         }
@@ -208,13 +208,12 @@ impl<'a> Machine<'a> {
             for piece in pieces(range) {
                 let share = Share::of(&piece, layers.window);
                 let x = self.input_chunk(leaves, kept, share);
-                let of_piece = self.chunk_of(layers.before, share);
-                drop(x);
+                let of_piece = self.chunk_of(layers.before, share, x);
                 if !several {
-                    z = of_piece;
+                    z = Some(of_piece);
                 }
             }
-            self.neurons(norm, layers.behind, share, true);
+            self.neurons(norm, layers.behind, (share, longest_in_place), true);
             drop((whole, z));
             potentials.pop();
         }
@@ -223,7 +222,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Norm and neurons of a chunk, a few channels at a time in each thread.
-    fn neurons(&mut self, norm: &Node, behind: &[&Node], share: Share, is_back: bool) {
+    fn neurons(&mut self, norm: &Node, behind: &[&Node], (share, longest): (Share, usize), is_back: bool) {
         for node in std::iter::once(&norm).chain(behind) {
             let footprint = node.footprint();
             self.seconds += self.costs.seconds(part_of(footprint.forward, share.as_f64()));
@@ -231,7 +230,7 @@ impl<'a> Machine<'a> {
                 self.seconds += self.costs.seconds(part_of(footprint.backward, share.as_f64()));
             }
         }
-        self.blocks(share.bytes(in_block(&norm.input)), 3);
+        self.blocks(Blocks::of(&norm.input, longest), 3);
     }
 
     /// Back through the layers behind the norm by their graph.
@@ -248,19 +247,25 @@ impl<'a> Machine<'a> {
         for range in chunks.ranges.iter().take(chunks.ranges.len().saturating_sub(1)) {
             let share = Share::of(range, layers.window);
             let x = self.input_chunk(leaves, kept, share);
-            let z = self.chunk_of(layers.before, share);
+            let z = self.chunk_of(layers.before, share, x);
             let n = self.heap.take(share.bytes(norm.output.bytes()));
-            let y = self.chunk_of(layers.behind, share);
-            drop((x, z, n, y));
+            let y = self.chunk_of(layers.behind, share, n);
+            drop((z, y));
         }
         for range in chunks.ranges.iter().rev() {
             let share = Share::of(range, layers.window);
             let x = self.input_chunk(leaves, kept, share);
-            let z = self.chunk_of(layers.before, share);
-            drop(x);
-            let n = self.heap.take(2 * share.bytes(norm.output.bytes()));
-            let inside = self.graph_of(layers.behind, share, dy.bytes());
-            drop((z, n, inside));
+            let z = self.chunk_of(layers.before, share, x);
+            let n = self.heap.take(share.bytes(norm.output.bytes()));
+            // A leaf is a copy.
+            let leaf = self.heap.take(n.bytes());
+            drop(n);
+            let dn = self.graph_of(layers.behind, share, (leaf, true), share.bytes(dy.bytes()));
+            if let Some(dn) = dn {
+                let dn = self.added_to_zeros(dn);
+                drop(self.heap.take(dn.bytes()));
+            }
+            drop(z);
         }
         drop(states);
         self.seconds += self.costs.seconds(norm.footprint().backward);
@@ -270,37 +275,34 @@ impl<'a> Machine<'a> {
     /// The states of neurons before each chunk but the first.
     fn border_states(&mut self, layers: &[&Node], chunks: &TimeChunks) -> Buffer {
         let window = chunks.ranges.last().map_or(1, |range| range.end).max(1);
-        let of = |node: &&Node| match &node.step {
-            crate::module::Step::Part { part, .. } if part.window_neuron().is_some() => {
-                node.output.bytes() / window
-            }
-            _ => 0,
-        };
-        let states: usize = layers.iter().map(of).sum();
-        self.heap.take(states * (chunks.ranges.len() - 1))
+        self.heap.take(states_of(layers, window) * (chunks.ranges.len() - 1))
     }
 
-    /// A chunk through layers by their graph and back.
-    fn graph_of(&mut self, layers: &[&Node], share: Share, gradient: usize) -> Buffer {
-        let mut kept = Vec::new();
-        for node in layers {
-            let footprint = share.footprint(node);
-            if footprint.is_view {
-                continue;
-            }
-            kept.push(self.heap.take(share.bytes(node.output.bytes()) + footprint.keeps));
-            self.work(footprint.forward);
-        }
-        let part = self.heap.take(share.bytes(gradient));
-        for node in layers.iter().rev() {
-            self.weight_gradients(node);
-            self.work(share.footprint(node).backward);
-            if !share.footprint(node).is_in_place {
-                drop(self.heap.take(share.bytes(node.input.bytes())));
-            }
-        }
-        drop(kept);
-        part
+    /// A chunk through layers by their graph and back: the gradient of the input `x`, if it is tracked.
+    fn graph_of(
+        &mut self,
+        layers: &[&Node],
+        share: Share,
+        (x, tracked): (Buffer, bool),
+        gradient: usize,
+    ) -> Option<Buffer> {
+        let nodes = share.nodes(layers);
+        let mut tape = Tape::default();
+        let leaf = x.clone();
+        let y = self.plainly(&nodes, Flow { buffer: x, tracked }, Some(&mut tape));
+        let part = self.heap.take(gradient);
+        drop(y);
+        let dx = self.backward(tape, part);
+        drop(leaf);
+        dx.filter(|_| tracked)
+    }
+
+    /// The gradient of a leaf, which Candle adds to zeros.
+    fn added_to_zeros(&mut self, gradient: Buffer) -> Buffer {
+        let zeros = self.heap.take(gradient.bytes());
+        let sum = self.heap.take(gradient.bytes());
+        drop((zeros, gradient));
+        sum
     }
 
     /// Back through the norm and the layer in front of it, chunk by chunk.
@@ -317,16 +319,16 @@ impl<'a> Machine<'a> {
     ) -> Option<Buffer> {
         let before = &layers.before[..layers.before.len().saturating_sub(1)];
         let beside = is_wanted && layer.input.bytes() > dy.bytes();
+        let longest = chunks.ranges.iter().map(Range::len).max().unwrap_or(1);
         let mut dx = None;
         for range in chunks.ranges.iter().rev() {
             let share = Share::of(range, layers.window);
             let x = self.input_chunk(leaves, kept, share);
-            let features = self.chunk_of(before, share);
-            let x = features.or(Some(x));
+            let x = self.chunk_of(before, share, x);
             let footprint = share.footprint(layer);
             let z = self.heap.take(share.bytes(layer.output.bytes()));
             self.work(footprint.forward);
-            self.blocks(share.bytes(in_block(&layer.output)), 2);
+            self.blocks(Blocks::of(&layer.output, longest), 2);
             drop(z);
             let dz = self.heap.take(share.bytes(layer.output.bytes()));
             self.weight_gradients(layer);
@@ -359,24 +361,28 @@ impl<'a> Machine<'a> {
     ) -> Option<Buffer> {
         let input = leaves.first().map_or(0, |node| node.input.bytes());
         let states = self.border_states(inside, chunks);
+        if states.bytes() > 0 {
+            for range in chunks.ranges.iter().take(chunks.ranges.len().saturating_sub(1)) {
+                let share = Share::of(range, layers.window);
+                let x = self.input_chunk(leaves, kept, share);
+                drop(self.chunk_of(inside, share, x));
+            }
+        }
         let mut dx = None;
         for range in chunks.ranges.iter().rev() {
             let share = Share::of(range, layers.window);
-            let x = self.input_chunk(leaves, kept, share);
-            // A leaf is a copy.
-            let leaf = wants_input.then(|| self.heap.take(share.bytes(input)));
-            let part = self.graph_of(inside, share, dy.bytes());
-            drop(part);
+            let mut x = self.input_chunk(leaves, kept, share);
             if wants_input {
-                // Candle adds the leaf's gradient to zeros.
-                let of_chunk = self.heap.take(share.bytes(input));
-                drop(self.heap.take(share.bytes(input)));
+                // A leaf is a copy.
+                x = self.heap.take(share.bytes(input));
+            }
+            if let Some(part) = self.graph_of(inside, share, (x, wants_input), share.bytes(dy.bytes())) {
+                let part = self.added_to_zeros(part);
                 if input > dy.bytes() {
                     dx.get_or_insert_with(|| self.heap.take(input));
                 }
-                drop(of_chunk);
+                drop(part);
             }
-            drop((x, leaf));
         }
         drop(states);
         match (wants_input, dx) {
@@ -385,4 +391,19 @@ impl<'a> Machine<'a> {
             (true, None) => Some(self.in_place_of(dy, input, true)),
         }
     }
+}
+
+/// Bytes of the states of neurons, which are as large as a time step.
+fn states_of(layers: &[&Node], window: usize) -> usize {
+    let of = |node: &&Node| match &node.body {
+        Body::Layer { .. } => match &node.step {
+            Step::Part { part, .. } if part.window_neuron().is_some() => node.output.bytes() / window.max(1),
+            _ => 0,
+        },
+        Body::Chain(nodes) => states_of(&nodes.iter().collect::<Vec<_>>(), window),
+        Body::Join { branches, .. } => {
+            branches.iter().map(|branch| states_of(&branch.iter().collect::<Vec<_>>(), window)).sum()
+        }
+    };
+    layers.iter().map(of).sum()
 }
