@@ -19,7 +19,7 @@ use memopt::nn::{
     LinearConfig, MaxPool2d, Plif, Psn, TimeFirst,
 };
 use memopt::plan::{Compressor, Keep, Plan, Segment};
-use memopt::search::predict_plan;
+use memopt::search::{predict_plan_with, CostTable};
 use memopt::{Checkpointable, Result};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -387,7 +387,9 @@ fn check(case: &Case, seen: &mut Seen) -> std::result::Result<(), TestCaseError>
             continue;
         };
         let planned = planned.verify(false);
-        let predicted = predict_plan(&net, &x, &plan).map_err(|e| TestCaseError::fail(e.to_string()))?;
+        let costs = CostTable::default().with_threads(1);
+        let predicted =
+            predict_plan_with(&net, &x, &plan, &costs).map_err(|e| TestCaseError::fail(e.to_string()))?;
         // What is made once, as the pool of threads, is made in the first step.
         measured(&planned, &x);
         let real = measured(&planned, &x);
@@ -423,8 +425,8 @@ fn check(case: &Case, seen: &mut Seen) -> std::result::Result<(), TestCaseError>
 
 #[test]
 fn peaks_of_random_networks_are_predicted() {
-    // Predictions count the workspaces of two threads.
-    std::env::set_var("RAYON_NUM_THREADS", "2");
+    // Whether two threads work at once, each in its workspace, depends on what else the machine does.
+    std::env::set_var("RAYON_NUM_THREADS", "1");
     let cases = std::env::var("MEMOPT_PREDICTION_CASES").map_or(60, |cases| cases.parse().unwrap());
     let config = Config { cases, max_shrink_iters: 300, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config.clone(), TestRng::deterministic_rng(config.rng_algorithm));

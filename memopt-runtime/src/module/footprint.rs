@@ -78,8 +78,15 @@ pub struct Footprint {
     pub is_in_place: bool,
     /// What the forward takes.
     pub forward: Work,
-    /// What the backward takes, with the gradients of input and weights.
+    /// What the backward takes, with the gradients of input and weights. Its scratch is that of all but the gradient of the
+    /// input.
     pub backward: Work,
+    /// Bytes that exist while the gradient of the input is computed, beside it and that of the output.
+    pub input_scratch: usize,
+    /// Bytes of floats that exist at a time of an input that comes as bits, where bits are not worked on.
+    pub unpacks: usize,
+    /// Bytes of the state that goes from one time chunk to the next: the potentials of neurons.
+    pub state: usize,
 }
 
 /// What one pass takes.

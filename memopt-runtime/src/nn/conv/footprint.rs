@@ -2,6 +2,7 @@
 
 use super::dispatch::{Dispatch, OUTPUT_PERCENT, WEIGHT_PERCENT};
 use super::geometry::Geometry;
+use super::images::UNPACKED;
 use super::lanes::LANES;
 use super::pointwise;
 use super::spikes::SpikeMasks;
@@ -51,13 +52,15 @@ pub(super) fn footprint(geometry: &Geometry, x: &Incoming, output: Vec<usize>) -
     let sizes = Sizes { geometry, dispatch: Dispatch::new(geometry), x, images: x.images() };
     let y = x.with_dims(output);
     let forward = sizes.forward().with_scratch(sizes.forward_scratch());
-    let backward = sizes.backward().with_scratch(sizes.backward_scratch());
+    let backward = sizes.backward().with_scratch(sizes.weight_gradient_scratch());
     Footprint {
         output: y.dims,
         keeps_input: true,
         is_in_place: geometry.input_image() <= geometry.output_image(),
         forward,
         backward,
+        input_scratch: sizes.input_gradient_scratch(),
+        unpacks: sizes.unpacks(),
         ..Footprint::default()
     }
 }
@@ -179,8 +182,14 @@ impl Sizes<'_> {
         Some((ranges.len(), ranges.first().map_or(outputs, |range| range.len())))
     }
 
-    fn backward_scratch(&self) -> usize {
-        self.weight_gradient_scratch().max(self.input_gradient_scratch())
+    /// Bytes of the images that are unpacked at a time of those that come as bits and are computed with as floats.
+    fn unpacks(&self) -> usize {
+        let has_spikes = self.dispatch.spikes || self.dispatch.pointwise;
+        let image = self.geometry.input_image() * self.x.dtype.size_in_bytes();
+        match Ways::of(self.x, has_spikes, WEIGHT_PERCENT.min(OUTPUT_PERCENT)).any_dense {
+            true => image * self.images.min(UNPACKED / image.max(1)).max(1),
+            false => 0,
+        }
     }
 
     fn weight_gradient_scratch(&self) -> usize {

@@ -43,15 +43,19 @@ impl Sizes {
         self.halves(x)
     }
 
-    /// Bytes that the gradients take besides, in products.
-    pub fn backward_scratch(&self, x: &Incoming) -> usize {
+    /// Bytes that the gradient of the weight takes besides, in products: a time step in f32 in each thread.
+    pub fn weight_gradient_scratch(&self, x: &Incoming) -> usize {
         match x.dtype {
             DType::BF16 | DType::F16 => {
-                let step = self.rows * (self.inputs + self.outputs) * size_of::<f32>();
-                self.halves(x).max(x.threads * step)
+                x.threads * self.rows * (self.inputs + self.outputs) * size_of::<f32>()
             }
             _ => 0,
         }
+    }
+
+    /// Bytes that the gradient of the input takes besides.
+    pub fn input_scratch(&self, x: &Incoming) -> usize {
+        self.halves(x)
     }
 
     /// Runs `f` on every block of rows of every time step: its rows, as a range over the window, of `from` and of `to`, whose

@@ -42,11 +42,11 @@ pub(super) fn forward_scratch(sizes: Sizes, x: &Incoming) -> usize {
     spikes + sizes.forward_scratch(x)
 }
 
-/// Bytes that the backward takes beside the gradients: of the weight, or of the input.
+/// Bytes that [`add_weight_gradient`] takes beside the gradients.
 pub(super) fn backward_scratch(sizes: Sizes, x: &Incoming) -> usize {
     let spikes = spike_sizes(sizes, x, WEIGHT_PERCENT);
     let of_weight = spikes.map_or(0, |spikes| spikes.weight_gradient().max(spikes.looking()));
-    of_weight.max(sizes.backward_scratch(x))
+    of_weight.max(sizes.weight_gradient_scratch(x))
 }
 
 /// The rows of spikes among some rows.

@@ -174,7 +174,16 @@ impl Checkpointable for Linear {
         let forward = forward.with_scratch(event::forward_scratch(sizes, x));
         let backward = Work { products: 2. * products, ..Work::moving(2 * (x.bytes() + y.bytes())) };
         let backward = backward.with_scratch(event::backward_scratch(sizes, x));
-        Some(Footprint { output: y.dims, forward, backward, keeps_input: true, ..Footprint::default() })
+        let input_scratch = sizes.input_scratch(x);
+        Some(Footprint {
+            output: y.dims,
+            forward,
+            backward,
+            input_scratch,
+            unpacks: x.bytes(),
+            keeps_input: true,
+            ..Footprint::default()
+        })
     }
 
     fn is_time_chunkable(&self) -> bool {

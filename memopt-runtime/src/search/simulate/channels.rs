@@ -51,8 +51,10 @@ impl<'a> Machine<'a> {
         let before = &all[..layer];
         let wants_features = wants_input || before.iter().any(|node| !node.parameters.is_empty());
         // What goes into the layer: what is kept, or what comes before it, computed again.
+        let stays_packed = before.is_empty() && kept.is_packed && are_bits(&kept, with_weights);
+        let unpacks = if stays_packed { with_weights.footprint().unpacks } else { 0 };
         let features = match before.is_empty() {
-            // Bits are worked on as they are.
+            // Bits are given to the layer as they are.
             true => (kept.is_packed && !are_bits(&kept, with_weights))
                 .then(|| self.heap.take(with_weights.input.bytes())),
             false => Some(self.again(before, kept.input.clone())),
@@ -62,7 +64,9 @@ impl<'a> Machine<'a> {
         let channels = groups.last().map_or(1, |group| group.end).max(1);
         for group in groups {
             let bytes = with_weights.output.bytes() / channels * group.len();
+            let unpacked = self.heap.take(unpacks);
             let z = self.group(with_weights, group, bytes);
+            drop(unpacked);
             let share = group.len() as f64 / channels as f64;
             for node in [norm, neurons] {
                 self.seconds += self.costs.seconds(part_of(node.footprint().forward, share));
@@ -73,9 +77,11 @@ impl<'a> Machine<'a> {
         }
         let footprint = with_weights.footprint();
         self.weight_gradients(with_weights);
+        let unpacked = self.heap.take(unpacks);
         self.work(footprint.backward);
+        drop(unpacked);
         let at_features =
-            wants_features.then(|| self.in_place_of(dy, with_weights.input.bytes(), footprint.is_in_place));
+            wants_features.then(|| self.input_gradient(dy, with_weights.input.bytes(), &footprint));
         drop(features);
         let at_features = at_features?;
         if before.is_empty() {
@@ -86,7 +92,7 @@ impl<'a> Machine<'a> {
             let back = |machine: &mut Self, dy, node: &&Node| {
                 let footprint = node.footprint();
                 machine.work(footprint.backward);
-                machine.in_place_of(dy, node.input.bytes(), footprint.is_in_place)
+                machine.input_gradient(dy, node.input.bytes(), &footprint)
             };
             let dx = before.iter().rev().fold(at_features, |dy, node| back(self, dy, node));
             return wants_input.then_some(dx);
@@ -164,14 +170,14 @@ impl<'a> Machine<'a> {
         self.work(footprint.backward);
         let at_features = features
             .tracked
-            .then(|| self.in_place_of(dy, with_weights.input.bytes(), footprint.is_in_place))?;
+            .then(|| self.input_gradient(dy, with_weights.input.bytes(), &footprint))?;
         drop(features);
         self.backward(tape, at_features)
     }
 }
 
 /// Whether an input is kept as one bit an element.
-fn are_bits(kept: &Kept, node: &Node) -> bool {
+pub(super) fn are_bits(kept: &Kept, node: &Node) -> bool {
     node.input.densities.is_some() && kept.input.bytes() == node.input.elements().div_ceil(64) * 8
 }
 

@@ -62,11 +62,11 @@ pub(super) fn predict(traced: &Traced, plan: &Plan, costs: &CostTable) -> Predic
     let y = machine.forward(&traced.nodes, "", x, Some(&mut tape));
     let held = machine.heap.live();
     machine.heap.enter("loss");
-    let loss = LossBytes::of(traced);
-    let gradient = machine.heap.take_foreign(loss.gradient);
-    drop(machine.heap.take(loss.beside));
-    machine.heap.mark("loss".into());
     if y.tracked {
+        let loss = LossBytes::of(traced);
+        let gradient = machine.heap.take_foreign(loss.gradient);
+        drop(machine.heap.take(loss.beside));
+        machine.heap.mark("loss".into());
         drop(machine.backward(tape, gradient));
         machine.heap.mark("gradients".into());
     }

@@ -27,12 +27,12 @@ impl<'a> Machine<'a> {
             Way::TimeChunks(pieces) => self.in_time(key, nodes, pieces, compressor, x, tape),
             way => {
                 let before = self.seconds;
+                let parameters = nodes.iter().any(|node| !node.parameters.is_empty());
                 let y = match &way {
                     Way::InPlace { .. } => self.first_pass_in_place(nodes, x.buffer.clone()),
-                    _ => self.first_pass_by_graph(nodes, x.buffer.clone()),
+                    _ => self.first_pass_by_graph(nodes, x.buffer.clone(), x.tracked || parameters),
                 };
                 let seconds = self.seconds - before;
-                let parameters = nodes.iter().any(|node| !node.parameters.is_empty());
                 let parts = Parts::Whole { nodes, way };
                 self.kept(key, parts, (nodes.first(), compressor), (x, parameters, seconds), tape, y)
             }
@@ -54,6 +54,11 @@ impl<'a> Machine<'a> {
         y: Buffer,
     ) -> Flow {
         let tracked = x.tracked || has_parameters;
+        if !tracked {
+            // There is nothing to go back for.
+            self.segments.entry(key.to_owned()).or_default();
+            return Flow { buffer: y, tracked };
+        }
         let kept = match first.and_then(|node| packed_bytes(node, compressor)) {
             Some(bytes) => {
                 self.work(Work::moving(x.buffer.bytes()));
@@ -64,10 +69,7 @@ impl<'a> Machine<'a> {
         let segment = self.segments.entry(key.to_owned()).or_default();
         segment.held += kept.input.bytes();
         segment.recompute_seconds += seconds;
-        if tracked {
-            let segment = Segment { key: key.to_owned(), parts, kept, wants_input: x.tracked };
-            tape.push(Entry::Segment(segment));
-        }
+        tape.push(Entry::Segment(Segment { key: key.to_owned(), parts, kept, wants_input: x.tracked }));
         Flow { buffer: y, tracked }
     }
 
@@ -139,9 +141,12 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// The first pass keeps nothing; its outputs are copied out of it.
-    fn first_pass_by_graph(&mut self, nodes: &[Node], x: Buffer) -> Buffer {
+    /// The first pass keeps nothing; its outputs are copied out of it, if a graph is made.
+    fn first_pass_by_graph(&mut self, nodes: &[Node], x: Buffer, tracked: bool) -> Buffer {
         let y = self.plainly(nodes, Flow { buffer: x, tracked: false }, None).buffer;
+        if !tracked {
+            return y;
+        }
         let copy = self.heap.take(y.bytes());
         self.seconds += self.costs.seconds(Work::moving(2 * y.bytes()));
         copy

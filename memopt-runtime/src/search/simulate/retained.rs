@@ -2,7 +2,7 @@
 
 use super::tape::{Branch, Entry, Tape};
 use super::{Flow, Machine};
-use crate::module::{Handing, Step};
+use crate::module::{Footprint, Handing, Step};
 use crate::search::heap::Buffer;
 use crate::search::outline::{Body, Node};
 
@@ -92,9 +92,25 @@ impl<'a> Machine<'a> {
         let dy = self.heap.own(dy);
         self.weight_gradients(node);
         self.work(footprint.backward);
-        let dx = wants_input.then(|| self.in_place_of(dy, node.input.bytes(), footprint.is_in_place));
+        let dx = wants_input.then(|| self.input_gradient(dy, node.input.bytes(), &footprint));
         drop(kept);
         dx
+    }
+
+    /// The gradient of a layer's input, of so many bytes.
+    pub(super) fn input_gradient(&mut self, dy: Buffer, bytes: usize, footprint: &Footprint) -> Buffer {
+        match footprint.is_in_place && bytes <= dy.bytes() {
+            true => {
+                drop(self.heap.take(footprint.input_scratch));
+                self.in_place_of(dy, bytes, true)
+            }
+            false => {
+                let dx = self.heap.take(bytes);
+                drop(self.heap.take(footprint.input_scratch));
+                drop(dy);
+                dx
+            }
+        }
     }
 
     /// The gradient of an input, in the place of that of the output where it is written there and fits.

@@ -1,10 +1,10 @@
 //! Segments in time chunks.
 
-use super::channels::{part_of, Blocks};
+use super::channels::{are_bits, part_of, Blocks};
 use super::tape::{Kept, Tape};
 use super::{Flow, Machine};
 use crate::checkpoint::TimeChunks;
-use crate::module::{Footprint, Step, Work};
+use crate::module::{Footprint, Work};
 use crate::search::heap::Buffer;
 use crate::search::outline::{Body, Node};
 use std::ops::Range;
@@ -69,7 +69,7 @@ impl<'a> Machine<'a> {
         let last = layers.before.last();
         let bytes = last.map_or(x.bytes(), |node| node.output.bytes());
         // The chunks of the input are views.
-        let states = self.heap.take(states_of(layers.before, layers.window));
+        let states = self.heap.take(states_of(layers.before));
         let mut whole = None;
         for range in &chunks.ranges {
             let view = self.heap.take(0);
@@ -90,7 +90,7 @@ impl<'a> Machine<'a> {
             return z;
         }
         let output = layers.behind.last().map_or(z.bytes(), |node| node.output.bytes());
-        let states_behind = self.heap.take(states_of(layers.behind, layers.window));
+        let states_behind = self.heap.take(states_of(layers.behind));
         let mut beside = None;
         for range in &chunks.ranges {
             let share = Share::of(range, layers.window);
@@ -129,6 +129,13 @@ impl<'a> Machine<'a> {
     ) -> Option<Buffer> {
         let layers = Layers::of(leaves, chunks);
         let dy = self.heap.own(dy);
+        let kept = match leaves.first() {
+            // Only bits can be unpacked some steps at a time.
+            Some(node) if kept.is_packed && !are_bits(&kept, node) => {
+                Kept { input: self.heap.take(node.input.bytes()), is_packed: false }
+            }
+            _ => kept,
+        };
         let Some(norm) = layers.norm else {
             return self.back_by_graph_in_time(
                 leaves,
@@ -252,7 +259,8 @@ impl<'a> Machine<'a> {
             let y = self.chunk_of(layers.behind, share, n);
             drop((z, y));
         }
-        for range in chunks.ranges.iter().rev() {
+        let mut of_states = None;
+        for (index, range) in chunks.ranges.iter().enumerate().rev() {
             let share = Share::of(range, layers.window);
             let x = self.input_chunk(leaves, kept, share);
             let z = self.chunk_of(layers.before, share, x);
@@ -260,7 +268,9 @@ impl<'a> Machine<'a> {
             // A leaf is a copy.
             let leaf = self.heap.take(n.bytes());
             drop(n);
+            let states = self.states_of_chunk(layers.behind, index);
             let dn = self.graph_of(layers.behind, share, (leaf, true), share.bytes(dy.bytes()));
+            of_states = self.gradient_of_states(states, of_states);
             if let Some(dn) = dn {
                 let dn = self.added_to_zeros(dn);
                 drop(self.heap.take(dn.bytes()));
@@ -274,8 +284,7 @@ impl<'a> Machine<'a> {
 
     /// The states of neurons before each chunk but the first.
     fn border_states(&mut self, layers: &[&Node], chunks: &TimeChunks) -> Buffer {
-        let window = chunks.ranges.last().map_or(1, |range| range.end).max(1);
-        self.heap.take(states_of(layers, window) * (chunks.ranges.len() - 1))
+        self.heap.take(states_of(layers) * chunks.ranges.len().saturating_sub(1))
     }
 
     /// A chunk through layers by their graph and back: the gradient of the input `x`, if it is tracked.
@@ -295,6 +304,25 @@ impl<'a> Machine<'a> {
         let dx = self.backward(tape, part);
         drop(leaf);
         dx.filter(|_| tracked)
+    }
+
+    /// The states before a chunk, as leaves, and behind it.
+    fn states_of_chunk(&mut self, layers: &[&Node], index: usize) -> (Option<Buffer>, Buffer) {
+        let bytes = states_of(layers);
+        ((index > 0).then(|| self.heap.take(bytes)), self.heap.take(bytes))
+    }
+
+    /// The gradient of the states before a chunk, which that of the states behind it became.
+    fn gradient_of_states(
+        &mut self,
+        (before, behind): (Option<Buffer>, Buffer),
+        of_behind: Option<Buffer>,
+    ) -> Option<Buffer> {
+        let bytes = before.as_ref().map(Buffer::bytes)?;
+        let gradient = of_behind.unwrap_or_else(|| self.heap.take(bytes));
+        let gradient = self.added_to_zeros(gradient);
+        drop((before, behind));
+        Some(gradient)
     }
 
     /// The gradient of a leaf, which Candle adds to zeros.
@@ -334,7 +362,7 @@ impl<'a> Machine<'a> {
             self.weight_gradients(layer);
             self.work(footprint.backward);
             let part = is_wanted
-                .then(|| self.in_place_of(dz, share.bytes(layer.input.bytes()), footprint.is_in_place));
+                .then(|| self.input_gradient(dz, share.bytes(layer.input.bytes()), &footprint));
             if beside {
                 dx.get_or_insert_with(|| self.heap.take(layer.input.bytes()));
             }
@@ -369,14 +397,18 @@ impl<'a> Machine<'a> {
             }
         }
         let mut dx = None;
-        for range in chunks.ranges.iter().rev() {
+        let mut of_states = None;
+        for (index, range) in chunks.ranges.iter().enumerate().rev() {
             let share = Share::of(range, layers.window);
+            let states = self.states_of_chunk(inside, index);
             let mut x = self.input_chunk(leaves, kept, share);
             if wants_input {
                 // A leaf is a copy.
                 x = self.heap.take(share.bytes(input));
             }
-            if let Some(part) = self.graph_of(inside, share, (x, wants_input), share.bytes(dy.bytes())) {
+            let part = self.graph_of(inside, share, (x, wants_input), share.bytes(dy.bytes()));
+            of_states = self.gradient_of_states(states, of_states);
+            if let Some(part) = part {
                 let part = self.added_to_zeros(part);
                 if input > dy.bytes() {
                     dx.get_or_insert_with(|| self.heap.take(input));
@@ -393,16 +425,13 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// Bytes of the states of neurons, which are as large as a time step.
-fn states_of(layers: &[&Node], window: usize) -> usize {
+/// Bytes of the states of neurons.
+fn states_of(layers: &[&Node]) -> usize {
     let of = |node: &&Node| match &node.body {
-        Body::Layer { .. } => match &node.step {
-            Step::Part { part, .. } if part.window_neuron().is_some() => node.output.bytes() / window.max(1),
-            _ => 0,
-        },
-        Body::Chain(nodes) => states_of(&nodes.iter().collect::<Vec<_>>(), window),
+        Body::Layer { footprint, .. } => footprint.state,
+        Body::Chain(nodes) => states_of(&nodes.iter().collect::<Vec<_>>()),
         Body::Join { branches, .. } => {
-            branches.iter().map(|branch| states_of(&branch.iter().collect::<Vec<_>>(), window)).sum()
+            branches.iter().map(|branch| states_of(&branch.iter().collect::<Vec<_>>())).sum()
         }
     };
     layers.iter().map(of).sum()
