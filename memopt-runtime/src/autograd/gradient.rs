@@ -145,7 +145,7 @@ impl Gradient {
                 }
                 (storage::into_tensor(storage, shape, false) + other).map(Gradient::from)
             }
-            // Sums of two are the same either way round.
+            // Sums of two are the same either way round, but for which of two NaN they are.
             (Kind::Shared(t), Kind::Owned { storage, shape }) => {
                 Gradient(Kind::Owned { storage, shape }).plus(Gradient(Kind::Shared(t)))
             }

@@ -83,8 +83,6 @@ pub struct Footprint {
     pub backward: Work,
     /// Bytes that exist while the gradient of the input is computed, beside it and that of the output.
     pub input_scratch: usize,
-    /// Bytes of floats that exist at a time of an input that comes as bits, where bits are not worked on.
-    pub unpacks: usize,
     /// Bytes of the state that goes from one time chunk to the next: the potentials of neurons.
     pub state: usize,
 }
@@ -94,6 +92,8 @@ pub struct Footprint {
 pub struct Work {
     /// Bytes that exist while it runs.
     pub scratch: usize,
+    /// Bytes of floats that exist besides of an input that comes as bits, where bits are not worked on.
+    pub unpacks: usize,
     /// Multiplications with an addition, or what takes as long.
     pub products: f64,
     /// Bytes that are read and written.
@@ -104,6 +104,11 @@ impl Work {
     /// Work that moves so many bytes and does little else.
     pub fn moving(traffic: usize) -> Self {
         Work { traffic: traffic as f64, ..Work::default() }
+    }
+
+    /// The same where so many bytes of an input that comes as bits are unpacked at a time.
+    pub fn unpacking(self, unpacks: usize) -> Self {
+        Work { unpacks, ..self }
     }
 
     /// The same with so many bytes of scratch.

@@ -118,6 +118,7 @@ impl Node {
 fn scaled(footprint: &Footprint, factor: f64, output: &Incoming) -> Footprint {
     let work = |work: Work| Work {
         scratch: (work.scratch as f64 * factor) as usize,
+        unpacks: (work.unpacks as f64 * factor) as usize,
         products: work.products * factor,
         traffic: work.traffic * factor,
     };

@@ -10,6 +10,7 @@ use super::split::ranges_for;
 use super::winograd::{self, Tiles};
 use crate::module::{Footprint, Incoming, Work};
 use crate::nn::parallel::running;
+use crate::nn::product::packed;
 use candle_core::DType;
 
 /// Time of a product in a kernel, in those of a dense product of matrices in the cache.
@@ -51,8 +52,9 @@ impl Ways {
 pub(super) fn footprint(geometry: &Geometry, x: &Incoming, output: Vec<usize>) -> Footprint {
     let sizes = Sizes { geometry, dispatch: Dispatch::new(geometry), x, images: x.images() };
     let y = x.with_dims(output);
-    let forward = sizes.forward().with_scratch(sizes.forward_scratch());
+    let forward = sizes.forward().with_scratch(sizes.forward_scratch()).unpacking(sizes.unpacks());
     let backward = sizes.backward().with_scratch(sizes.weight_gradient_scratch());
+    let backward = backward.unpacking(sizes.unpacks_for_weight());
     Footprint {
         output: y.dims,
         keeps_input: true,
@@ -60,7 +62,6 @@ pub(super) fn footprint(geometry: &Geometry, x: &Incoming, output: Vec<usize>) -
         forward,
         backward,
         input_scratch: sizes.input_gradient_scratch(),
-        unpacks: sizes.unpacks(),
         ..Footprint::default()
     }
 }
@@ -182,13 +183,35 @@ impl Sizes<'_> {
         Some((ranges.len(), ranges.first().map_or(outputs, |range| range.len())))
     }
 
-    /// Bytes of the images that are unpacked at a time of those that come as bits and are computed with as floats.
+    /// Whether some images that come as bits are computed with as floats.
+    fn has_floats(&self, percent: usize) -> bool {
+        Ways::of(self.x, self.dispatch.spikes || self.dispatch.pointwise, percent).any_dense
+    }
+
+    fn image(&self) -> usize {
+        self.geometry.input_image() * self.x.dtype.size_in_bytes()
+    }
+
+    /// Bytes of the images that the output unpacks at a time, where they come as bits: those of the tasks that run.
     fn unpacks(&self) -> usize {
-        let has_spikes = self.dispatch.spikes || self.dispatch.pointwise;
-        let image = self.geometry.input_image() * self.x.dtype.size_in_bytes();
-        match Ways::of(self.x, has_spikes, WEIGHT_PERCENT.min(OUTPUT_PERCENT)).any_dense {
-            true => image * self.images.min(UNPACKED / image.max(1)).max(1),
-            false => 0,
+        let together = match self.dispatch.pointwise {
+            true => 1,
+            false => self.together(self.dispatch.forward.as_ref().map_or(1, Tiles::images_at_a_time)),
+        };
+        if self.has_floats(OUTPUT_PERCENT) {
+            self.image() * together * self.running(together)
+        } else {
+            0
+        }
+    }
+
+    /// The same for the gradient of the weight.
+    fn unpacks_for_weight(&self) -> usize {
+        let image = self.image();
+        if self.has_floats(WEIGHT_PERCENT) {
+            image * self.images.min((UNPACKED / image.max(1)).max(1))
+        } else {
+            0
         }
     }
 
@@ -220,7 +243,8 @@ impl Sizes<'_> {
     fn input_gradient_scratch(&self) -> usize {
         let (geometry, threads) = (self.geometry, self.x.threads);
         let Some(tiles) = self.dispatch.backward else {
-            return (self.of_thread(None, 1) + self.copies(1)) * self.running(1);
+            let packed = packed(geometry.input_gradient_product(), [false, true]) * self.real();
+            return (self.of_thread(None, 1) + self.copies(1) + packed) * self.running(1);
         };
         let weights = 16 * geometry.outputs * geometry.inputs.next_multiple_of(LANES) * self.real();
         let most = tiles.images_at_a_time();

@@ -1,5 +1,6 @@
 //! Sizes of a convolution of one image.
 
+use crate::nn::product::packed;
 use super::config::ConvConfig;
 use std::ops::Range;
 
@@ -188,8 +189,15 @@ impl Geometry {
         let Some(block) = self.weight_blocks().into_iter().next() else { return 0 };
         let (inputs, outputs) = (block.inputs.len(), block.outputs.len());
         let band = self.bands(inputs).next().map_or(0, |rows| rows.len());
-        let unfolded = if self.is_pointwise() { 0 } else { band * self.to[1] };
-        inputs * self.area() * (unfolded + outputs)
+        let (pixels, columns) = (band * self.to[1], inputs * self.area());
+        let unfolded = if self.is_pointwise() { 0 } else { pixels };
+        columns * (unfolded + outputs) + packed((outputs, columns, pixels), [true, false])
+    }
+
+    /// Rows, columns and depth of a product for the gradient of the input.
+    pub fn input_gradient_product(&self) -> (usize, usize, usize) {
+        let band = self.bands(self.inputs).next().map_or(0, |rows| rows.len());
+        (self.inputs * self.area(), band * self.to[1], self.outputs)
     }
 
     /// The input row under kernel row `ky` at output row `y`, if it is not padding.

@@ -171,16 +171,15 @@ impl Checkpointable for Linear {
         let steps = x.dims.first().copied()?;
         let sizes = Sizes { steps, rows: rows.checked_div(steps).unwrap_or(0), inputs, outputs };
         let forward = Work { products, ..Work::moving(x.bytes() + y.bytes()) };
-        let forward = forward.with_scratch(event::forward_scratch(sizes, x));
+        let forward = forward.with_scratch(event::forward_scratch(sizes, x)).unpacking(x.bytes());
         let backward = Work { products: 2. * products, ..Work::moving(2 * (x.bytes() + y.bytes())) };
-        let backward = backward.with_scratch(event::backward_scratch(sizes, x));
+        let backward = backward.with_scratch(event::backward_scratch(sizes, x)).unpacking(x.bytes());
         let input_scratch = sizes.input_scratch(x);
         Some(Footprint {
             output: y.dims,
             forward,
             backward,
             input_scratch,
-            unpacks: x.bytes(),
             keeps_input: true,
             ..Footprint::default()
         })

@@ -52,7 +52,6 @@ impl<'a> Machine<'a> {
         let wants_features = wants_input || before.iter().any(|node| !node.parameters.is_empty());
         // What goes into the layer: what is kept, or what comes before it, computed again.
         let stays_packed = before.is_empty() && kept.is_packed && are_bits(&kept, with_weights);
-        let unpacks = if stays_packed { with_weights.footprint().unpacks } else { 0 };
         let features = match before.is_empty() {
             // Bits are given to the layer as they are.
             true => (kept.is_packed && !are_bits(&kept, with_weights))
@@ -64,9 +63,7 @@ impl<'a> Machine<'a> {
         let channels = groups.last().map_or(1, |group| group.end).max(1);
         for group in groups {
             let bytes = with_weights.output.bytes() / channels * group.len();
-            let unpacked = self.heap.take(unpacks);
-            let z = self.group(with_weights, group, bytes);
-            drop(unpacked);
+            let z = self.group(with_weights, group, bytes, stays_packed);
             let share = group.len() as f64 / channels as f64;
             for node in [norm, neurons] {
                 self.seconds += self.costs.seconds(part_of(node.footprint().forward, share));
@@ -77,7 +74,7 @@ impl<'a> Machine<'a> {
         }
         let footprint = with_weights.footprint();
         self.weight_gradients(with_weights);
-        let unpacked = self.heap.take(unpacks);
+        let unpacked = self.heap.take(if stays_packed { footprint.backward.unpacks } else { 0 });
         self.work(footprint.backward);
         drop(unpacked);
         let at_features =
@@ -112,8 +109,8 @@ impl<'a> Machine<'a> {
         layers.iter().fold(x, |x, node| self.layer(node, Flow { buffer: x, tracked: false }, None).buffer)
     }
 
-    /// The output of some channels of a layer.
-    fn group(&mut self, node: &Node, channels: &Range<usize>, bytes: usize) -> Buffer {
+    /// The output of some channels of a layer, of an input that may come as bits.
+    fn group(&mut self, node: &Node, channels: &Range<usize>, bytes: usize, is_packed: bool) -> Buffer {
         let footprint = match &node.step {
             Step::Part { part, .. } => part
                 .for_channels(channels.clone())
@@ -123,7 +120,10 @@ impl<'a> Machine<'a> {
             Step::Join { .. } => None,
         };
         let z = self.heap.take(bytes);
-        self.work(footprint.unwrap_or_else(|| node.footprint()).forward);
+        let work = footprint.unwrap_or_else(|| node.footprint()).forward;
+        let unpacked = self.heap.take(if is_packed { work.unpacks } else { 0 });
+        self.work(work);
+        drop(unpacked);
         z
     }
 
@@ -149,7 +149,7 @@ impl<'a> Machine<'a> {
         for group in groups {
             let share = group.len() as f64 / channels as f64;
             let bytes = |whole: usize| (whole as f64 * share) as usize;
-            let z = self.group(with_weights, group, bytes(with_weights.output.bytes()));
+            let z = self.group(with_weights, group, bytes(with_weights.output.bytes()), false);
             let normalized = self.heap.take(z.bytes());
             // The neurons' graph, and the gradient that goes back through it.
             let mut kept = Vec::new();

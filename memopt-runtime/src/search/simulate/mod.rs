@@ -68,6 +68,8 @@ pub(super) fn predict(traced: &Traced, plan: &Plan, costs: &CostTable) -> Predic
         drop(machine.heap.take(loss.beside));
         machine.heap.mark("loss".into());
         drop(machine.backward(tape, gradient));
+        machine.heap.enter("gradients");
+        drop(machine.heap.take(2 * machine.deferred));
         machine.heap.mark("gradients".into());
     }
     // The loss keeps the output until backward is over.
@@ -157,6 +159,8 @@ struct Machine<'a> {
     /// Gradients of weights.
     gradients: HashMap<TensorId, Buffer>,
     segments: BTreeMap<String, SegmentPrediction>,
+    /// The largest gradient of a weight that Candle gets when all others are there.
+    deferred: usize,
     /// How deep in segments.
     depth: usize,
 }
@@ -170,6 +174,7 @@ impl<'a> Machine<'a> {
             seconds: 0.,
             gradients: HashMap::new(),
             segments: BTreeMap::new(),
+            deferred: 0,
             depth: 0,
         }
     }
@@ -232,12 +237,24 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// What Candle takes when it adds the gradients of weights to zeros, one after the other.
-    fn deliver_weights(&mut self, nodes: &[&Node]) {
-        if self.depth == 0 {
-            let all = nodes.iter().flat_map(|node| &node.parameters);
-            let most = all.map(|&(_, bytes)| bytes).max().unwrap_or_default();
-            drop(self.heap.take(2 * most));
+    /// What Candle takes when it adds the gradients of a function's weights to zeros: at once, or, where they have a node of
+    /// their own in the graph because they do not fit one with the input, when it has been everywhere else.
+    fn deliver_weights(&mut self, nodes: &[&Node], wants_input: bool) {
+        /// Arguments of a node.
+        const ARGUMENTS: usize = 3;
+        if self.depth > 0 {
+            return;
+        }
+        let mut all: Vec<(TensorId, usize)> = Vec::new();
+        for &parameter in nodes.iter().flat_map(|node| &node.parameters) {
+            if all.iter().all(|(known, _)| *known != parameter.0) {
+                all.push(parameter);
+            }
+        }
+        let most = all.iter().map(|&(_, bytes)| bytes).max().unwrap_or_default();
+        match all.len() > 1 && all.len() + usize::from(wants_input) > ARGUMENTS {
+            true => self.deferred = self.deferred.max(most),
+            false => drop(self.heap.take(2 * most)),
         }
     }
 

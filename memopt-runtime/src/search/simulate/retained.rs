@@ -72,7 +72,7 @@ impl<'a> Machine<'a> {
         match entry {
             Entry::Layer { node, input, besides, wants_input } => {
                 let dx = self.layer_back(node, (input, besides), wants_input, dy);
-                self.deliver_weights(&[node]);
+                self.deliver_weights(&[node], wants_input);
                 dx
             }
             Entry::Join { node, branches, outputs } => self.join_back(node, branches, outputs, dy),

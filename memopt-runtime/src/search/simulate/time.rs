@@ -270,9 +270,11 @@ impl<'a> Machine<'a> {
             drop(n);
             let states = self.states_of_chunk(layers.behind, index);
             let dn = self.graph_of(layers.behind, share, (leaf, true), share.bytes(dy.bytes()));
+            let beside = self.heap.take(states.0.as_ref().map_or(0, Buffer::bytes));
             of_states = self.gradient_of_states(states, of_states);
             if let Some(dn) = dn {
                 let dn = self.added_to_zeros(dn);
+                drop(beside);
                 drop(self.heap.take(dn.bytes()));
             }
             drop(z);
@@ -406,10 +408,16 @@ impl<'a> Machine<'a> {
                 // A leaf is a copy.
                 x = self.heap.take(share.bytes(input));
             }
+            // Candle's gradient of the states behind is copied.
+            let copy = self.heap.take(of_states.as_ref().map_or(0, Buffer::bytes));
             let part = self.graph_of(inside, share, (x, wants_input), share.bytes(dy.bytes()));
+            drop(copy);
+            // The gradient of the states that Candle has added to zeros goes when that of the input has been.
+            let beside = self.heap.take(states.0.as_ref().map_or(0, Buffer::bytes));
             of_states = self.gradient_of_states(states, of_states);
             if let Some(part) = part {
                 let part = self.added_to_zeros(part);
+                drop(beside);
                 if input > dy.bytes() {
                     dx.get_or_insert_with(|| self.heap.take(input));
                 }
