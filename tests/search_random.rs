@@ -2,7 +2,7 @@
 //! process's.
 //!
 //! What is not in the networks: layers of candle-nn, opaque parts and joins by a method, whose cost is guessed and which are
-//! named in the summary.
+//! named in the summary. `MEMOPT_PREDICTION_CASES` says how many networks, `MEMOPT_PREDICTION_SURVEY` prints all that are off.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -323,15 +323,7 @@ fn choice() -> impl Strategy<Value = Choice> {
         right,
     };
     let widths = select(vec![2, 3, 8, 16, 20, 32, 33, 64]);
-    (
-        select(kinds),
-        widths,
-        select(vec![1, 3, 3]),
-        select(vec![1, 1, 2]),
-        any::<bool>(),
-        0..6usize,
-        0..4usize,
-    )
+    (select(kinds), widths, select(vec![1, 3, 3]), select(vec![1, 1, 2]), any::<bool>(), 0..6usize, 0..4usize)
         .prop_map(of)
 }
 
@@ -399,10 +391,21 @@ fn check(case: &Case, seen: &mut Seen) -> std::result::Result<(), TestCaseError>
         if off.abs() > SHARE * real as f64 + BYTES {
             let curve = Timeline::start().unwrap();
             measured(&planned, &x);
-            let marks: Vec<String> = curve.finish().marks().iter().map(|mark| {
-                let other = predicted.marks.iter().find(|other| other.name == mark.name);
-                format!("{}: live {} peak {}, predicted {:?}", mark.name, mark.live, mark.peak_since_previous, other.map(|m| (m.live, m.peak)))
-            }).collect();
+            let marks: Vec<String> = curve
+                .finish()
+                .marks()
+                .iter()
+                .map(|mark| {
+                    let other = predicted.marks.iter().find(|other| other.name == mark.name);
+                    format!(
+                        "{}: live {} peak {}, predicted {:?}",
+                        mark.name,
+                        mark.live,
+                        mark.peak_since_previous,
+                        other.map(|m| (m.live, m.peak))
+                    )
+                })
+                .collect();
             let what = format!(
                 "{real} bytes, predicted {} ({:+.1} %, at {}) under\n{plan}\n{}\n{:?}\n{}",
                 predicted.peak,
@@ -429,7 +432,8 @@ fn peaks_of_random_networks_are_predicted() {
     std::env::set_var("RAYON_NUM_THREADS", "1");
     let cases = std::env::var("MEMOPT_PREDICTION_CASES").map_or(60, |cases| cases.parse().unwrap());
     let config = Config { cases, max_shrink_iters: 300, failure_persistence: None, ..Config::default() };
-    let mut runner = TestRunner::new_with_rng(config.clone(), TestRng::deterministic_rng(config.rng_algorithm));
+    let mut runner =
+        TestRunner::new_with_rng(config.clone(), TestRng::deterministic_rng(config.rng_algorithm));
     let seen = std::cell::RefCell::new(Seen::default());
     let result = runner.run(&case(), |case| check(&case, &mut seen.borrow_mut()));
     let Seen { mut errors, refused } = seen.into_inner();

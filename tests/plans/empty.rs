@@ -39,7 +39,8 @@ fn a_norm_of_nothing_is_the_same_error_under_every_plan() {
     let setup = Setup::of([Kind::Lif]);
     let keeps = [Keep::Recompute, Keep::TimeChunks(2), Keep::InexactTimeChunks(2), Keep::ChannelChunks(2)];
     let plans = keeps.map(|keep| Plan::new().with("pieces.0", keep)).into_iter();
-    let split = Plan::new().with("pieces.0.proj", Keep::TimeChunks(2)).with("pieces.0.neuron", Keep::Recompute);
+    let split =
+        Plan::new().with("pieces.0.proj", Keep::TimeChunks(2)).with("pieces.0.neuron", Keep::Recompute);
     for plan in plans.chain([Plan::new(), split]) {
         for shape in SHAPES {
             let error = step(&setup, &plan, &shape).unwrap_err();

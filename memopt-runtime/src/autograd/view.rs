@@ -31,15 +31,16 @@ mod tests {
     /// A function that gives `x`, and tells where the gradient came to it, in which shape.
     fn identity(x: &Tensor, seen: &Arc<Mutex<Vec<(usize, Shape)>>>) -> Result<Tensor> {
         let seen = seen.clone();
-        let outputs = apply("identity", vec![Edge::to(x)], vec![Output::copy_of(x)?], move |mut gradients| {
-            let Some(gradient) = gradients.pop().flatten() else { return Ok(vec![None]) };
-            let shape = gradient.shape().clone();
-            let storage = gradient.into_storage()?;
-            if let CpuStorage::F32(values) = &storage {
-                seen.lock().push((values.as_ptr() as usize, shape.clone()));
-            }
-            Ok(vec![Some(Gradient::new(storage, shape))])
-        })?;
+        let outputs =
+            apply("identity", vec![Edge::to(x)], vec![Output::copy_of(x)?], move |mut gradients| {
+                let Some(gradient) = gradients.pop().flatten() else { return Ok(vec![None]) };
+                let shape = gradient.shape().clone();
+                let storage = gradient.into_storage()?;
+                if let CpuStorage::F32(values) = &storage {
+                    seen.lock().push((values.as_ptr() as usize, shape.clone()));
+                }
+                Ok(vec![Some(Gradient::new(storage, shape))])
+            })?;
         Ok(outputs.into_iter().next().unwrap())
     }
 

@@ -66,8 +66,7 @@ impl Node {
         let (input, output) = (of(&self.input), of(&self.output));
         let scale = |bytes: usize| (bytes as f64 * factor) as usize;
         let packing = Packing { bytes: scale(self.packing.bytes), ..self.packing.clone() };
-        let all =
-            |nodes: &[Node]| nodes.iter().map(|node| node.with_inputs(factor, of)).collect::<Vec<_>>();
+        let all = |nodes: &[Node]| nodes.iter().map(|node| node.with_inputs(factor, of)).collect::<Vec<_>>();
         let body = match &self.body {
             Body::Layer { footprint, is_guess } => {
                 let known = if *is_guess { None } else { self.footprint_for(&input) };

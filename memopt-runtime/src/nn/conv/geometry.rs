@@ -1,7 +1,7 @@
 //! Sizes of a convolution of one image.
 
-use crate::nn::product::packed;
 use super::config::ConvConfig;
+use crate::nn::product::packed;
 use std::ops::Range;
 
 /// Elements of the unfolded image that exist at a time, where one row of the output does not need more.

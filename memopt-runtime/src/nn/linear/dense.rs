@@ -41,7 +41,8 @@ impl Sizes {
     /// Bytes that the output takes besides, in products.
     pub fn forward_scratch(&self, x: &Incoming) -> usize {
         let product = (ROWS.min(self.rows), OUTPUT_GROUP.min(self.outputs), self.inputs);
-        self.halves(x) + self.running(x, self.steps * self.rows.div_ceil(ROWS)) * self.packed(x, product, [true, false])
+        self.halves(x)
+            + self.running(x, self.steps * self.rows.div_ceil(ROWS)) * self.packed(x, product, [true, false])
     }
 
     /// Bytes that one product takes.
@@ -70,7 +71,8 @@ impl Sizes {
     /// Bytes that the gradient of the input takes besides.
     pub fn input_scratch(&self, x: &Incoming) -> usize {
         let product = (ROWS.min(self.rows), self.inputs, self.outputs);
-        self.halves(x) + self.running(x, self.steps * self.rows.div_ceil(ROWS)) * self.packed(x, product, [true, true])
+        self.halves(x)
+            + self.running(x, self.steps * self.rows.div_ceil(ROWS)) * self.packed(x, product, [true, true])
     }
 
     /// Runs `f` on every block of rows of every time step: its rows, as a range over the window, of `from` and of `to`, whose

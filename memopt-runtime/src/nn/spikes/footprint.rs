@@ -33,7 +33,8 @@ impl SpikeSizes {
         let tables = blocks * self.inputs * LANES * self.real;
         let tasks = self.in_round() * self.rows.div_ceil(together.max(1)) * blocks;
         let work = together * self.inputs * LANES / 10;
-        let sums = running(self.threads, tasks, work) * together.min(self.rows * self.units) * LANES * self.real;
+        let sums =
+            running(self.threads, tasks, work) * together.min(self.rows * self.units) * LANES * self.real;
         Self::bits(self.in_round() * self.rows, self.inputs) + tables + sums
     }
 

@@ -168,9 +168,8 @@ impl<'a> Machine<'a> {
         let footprint = with_weights.footprint();
         self.weight_gradients(with_weights);
         self.work(footprint.backward);
-        let at_features = features
-            .tracked
-            .then(|| self.input_gradient(dy, with_weights.input.bytes(), &footprint))?;
+        let at_features =
+            features.tracked.then(|| self.input_gradient(dy, with_weights.input.bytes(), &footprint))?;
         drop(features);
         self.backward(tape, at_features)
     }

@@ -93,7 +93,8 @@ pub(super) struct LossBytes {
 impl LossBytes {
     pub(super) fn of(traced: &Traced) -> Self {
         let output = traced.output.bytes();
-        let last = leaves(&traced.nodes).last().map(|node| node.is_view() && node.input.dims != node.output.dims);
+        let last =
+            leaves(&traced.nodes).last().map(|node| node.is_view() && node.input.dims != node.output.dims);
         LossBytes { output, gradient: output, beside: if last == Some(true) { 2 * output } else { output } }
     }
 

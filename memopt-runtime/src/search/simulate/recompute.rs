@@ -156,13 +156,13 @@ impl<'a> Machine<'a> {
         let x = self.unpacked(kept, nodes.first(), wants_input);
         let mut tape = Tape::default();
         let y = self.plainly(nodes, Flow { buffer: x, tracked: wants_input }, Some(&mut tape));
-        drop(y);
         if tape.is_empty() && wants_input {
             // A leaf that is the output too is left to Candle.
             let sum = self.heap.take_foreign(dy.bytes());
             drop(self.heap.take(dy.bytes()));
             return Some(sum);
         }
+        drop(y);
         self.backward(tape, dy)
     }
 

@@ -137,7 +137,9 @@ impl<'a> Machine<'a> {
         dy: Buffer,
     ) -> Option<Buffer> {
         self.enter(&node.path);
-        let (Body::Join { footprint, .. }, Step::Join { op, .. }) = (&node.body, &node.step) else { return None };
+        let (Body::Join { footprint, .. }, Step::Join { op, .. }) = (&node.body, &node.step) else {
+            return None;
+        };
         let dy = self.heap.own(dy);
         self.work(footprint.backward);
         let gradients = self.handed_on(op.handing(), &branches, outputs, dy);

@@ -269,12 +269,12 @@ impl<'a> Machine<'a> {
             let leaf = self.heap.take(n.bytes());
             drop(n);
             let states = self.states_of_chunk(layers.behind, index);
-            let dn = self.graph_of(layers.behind, share, (leaf, true), share.bytes(dy.bytes()));
+            let dn = self.graph_of(layers.behind, share, (leaf.clone(), true), share.bytes(dy.bytes()));
             let beside = self.heap.take(states.0.as_ref().map_or(0, Buffer::bytes));
             of_states = self.gradient_of_states(states, of_states);
             if let Some(dn) = dn {
                 let dn = self.added_to_zeros(dn);
-                drop(beside);
+                drop((beside, leaf));
                 drop(self.heap.take(dn.bytes()));
             }
             drop(z);
@@ -363,8 +363,8 @@ impl<'a> Machine<'a> {
             let dz = self.heap.take(share.bytes(layer.output.bytes()));
             self.weight_gradients(layer);
             self.work(footprint.backward);
-            let part = is_wanted
-                .then(|| self.input_gradient(dz, share.bytes(layer.input.bytes()), &footprint));
+            let part =
+                is_wanted.then(|| self.input_gradient(dz, share.bytes(layer.input.bytes()), &footprint));
             if beside {
                 dx.get_or_insert_with(|| self.heap.take(layer.input.bytes()));
             }
@@ -410,6 +410,7 @@ impl<'a> Machine<'a> {
             }
             // Candle's gradient of the states behind is copied.
             let copy = self.heap.take(of_states.as_ref().map_or(0, Buffer::bytes));
+            let leaf = x.clone();
             let part = self.graph_of(inside, share, (x, wants_input), share.bytes(dy.bytes()));
             drop(copy);
             // The gradient of the states that Candle has added to zeros goes when that of the input has been.
@@ -417,7 +418,7 @@ impl<'a> Machine<'a> {
             of_states = self.gradient_of_states(states, of_states);
             if let Some(part) = part {
                 let part = self.added_to_zeros(part);
-                drop(beside);
+                drop((beside, leaf));
                 if input > dy.bytes() {
                     dx.get_or_insert_with(|| self.heap.take(input));
                 }

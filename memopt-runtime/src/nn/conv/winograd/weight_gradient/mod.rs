@@ -108,7 +108,8 @@ pub(in crate::nn::conv) fn scratch(tiles: &Tiles, images: usize, threads: usize)
     let together = (threads * TRANSFORMED / (slots * slot)).clamp(1, bands);
     let sums = tiles.outputs.next_multiple_of(LANES) * tiles.inputs * AREA;
     // Rows of pixels around those of a band of tiles.
-    let pixels = (2 * cut.rows + 2).min(tiles.from[0].max(tiles.to[0])) * tiles.from[1].max(tiles.to[1]) * LANES;
+    let pixels =
+        (2 * cut.rows + 2).min(tiles.from[0].max(tiles.to[0])) * tiles.from[1].max(tiles.to[1]) * LANES;
     sums + together * slots * slot + threads * (pixels + Layout::new(cut.width, cut.width).len())
 }
 
