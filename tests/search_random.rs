@@ -2,7 +2,8 @@
 //! process's.
 //!
 //! What is not in the networks: layers of candle-nn, opaque parts and joins by a method, whose cost is guessed and which are
-//! named in the summary. `MEMOPT_PREDICTION_CASES` says how many networks, `MEMOPT_PREDICTION_SURVEY` prints all that are off.
+//! named in the summary. `MEMOPT_PREDICTION_CASES` says how many networks, `MEMOPT_PREDICTION_SURVEY` prints all that are off. Of the first 250, one plan is: a segment over
+//! neurons and a join of a branch with the input itself takes one more buffer in its forward than is predicted.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -379,9 +380,10 @@ fn check(case: &Case, seen: &mut Seen) -> std::result::Result<(), TestCaseError>
             continue;
         };
         let planned = planned.verify(false);
+        // A norm of a single element is an error.
         let costs = CostTable::default().with_threads(1);
         let predicted =
-            predict_plan_with(&net, &x, &plan, &costs).map_err(|e| TestCaseError::fail(e.to_string()))?;
+            predict_plan_with(&net, &x, &plan, &costs).map_err(|e| TestCaseError::reject(e.to_string()))?;
         // What is made once, as the pool of threads, is made in the first step.
         measured(&planned, &x);
         let real = measured(&planned, &x);
@@ -430,7 +432,7 @@ fn check(case: &Case, seen: &mut Seen) -> std::result::Result<(), TestCaseError>
 fn peaks_of_random_networks_are_predicted() {
     // Whether two threads work at once, each in its workspace, depends on what else the machine does.
     std::env::set_var("RAYON_NUM_THREADS", "1");
-    let cases = std::env::var("MEMOPT_PREDICTION_CASES").map_or(60, |cases| cases.parse().unwrap());
+    let cases = std::env::var("MEMOPT_PREDICTION_CASES").map_or(120, |cases| cases.parse().unwrap());
     let config = Config { cases, max_shrink_iters: 300, failure_persistence: None, ..Config::default() };
     let mut runner =
         TestRunner::new_with_rng(config.clone(), TestRng::deterministic_rng(config.rng_algorithm));
