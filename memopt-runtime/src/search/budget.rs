@@ -356,7 +356,7 @@ impl Search<'_> {
                 + around.backward
                 + around.later.bytes
                 + kept
-                + size * (1 + copies + usize::from(around.is_last))
+                + size * (1 + copies.max(usize::from(around.is_last)))
                 + footprint.backward.scratch;
             if forward > self.limit || (count > 0 && backward > self.limit) {
                 return None;
