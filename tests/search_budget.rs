@@ -6,12 +6,13 @@ mod common;
 use candle_core::{DType, Device};
 use candle_nn::VarMap;
 use common::Values;
+use memopt::checkpoint::Targets;
 use memopt::memory::CountingAllocator;
-use memopt::models::ResidualNet;
+use memopt::models::{ResidualNet, SewBlock};
 use memopt::module::{Context, Signal};
 use memopt::nn::init::seeded;
 use memopt::nn::{Conv2d, Conv2dConfig, Lif};
-use memopt::search::{max_batch, Options};
+use memopt::search::{front, max_batch, Options};
 use memopt::{optimize, Checkpointable, Error};
 
 #[global_allocator]
@@ -101,8 +102,43 @@ fn the_largest_batch_fits_when_it_is_run() {
     }
 }
 
+/// The plans of a front, run: as many bytes as predicted.
+fn a_front_is_as_it_is_predicted() {
+    let vb = seeded(&VarMap::new(), 0, DType::F32, CPU);
+    let net = ResidualNet::new(2, &[32, 64], 2, 10, vb).unwrap();
+    let x = Values::new(1).spikes(&[4, 2, 2, 32, 32], 0.3, DType::F32).unwrap();
+    let points = front(&net, &x, &Options::default(), 6).unwrap();
+    assert!(points.len() > 2);
+    let targets = || Targets::of::<SewBlock>();
+    for point in points {
+        let found = optimize(net.clone(), &x, Options::default().targets(targets()).verify(false)).unwrap();
+        let planned = found.with_plan(point.plan.clone()).unwrap();
+        let step = || {
+            let scope = memopt::memory::Scope::enter("step").unwrap();
+            planned
+                .planned()
+                .clone()
+                .verify(false)
+                .run(&x, true)
+                .unwrap()
+                .into_dense("y")
+                .unwrap()
+                .mean_all()
+                .unwrap()
+                .backward()
+                .unwrap();
+            scope.finish().peak_above_start()
+        };
+        step();
+        let peak = step();
+        let off = peak as f64 / point.peak as f64 - 1.;
+        assert!(off.abs() < 0.05, "{peak} for {} by\n{}", point.peak, point.plan);
+    }
+}
+
 #[test]
 fn what_is_promised_is_kept() {
     a_budget_holds_also_where_parts_do_not_say_what_they_take();
     the_largest_batch_fits_when_it_is_run();
+    a_front_is_as_it_is_predicted();
 }

@@ -78,7 +78,11 @@ pub(crate) fn copy_of(tensor: &Tensor) -> Result<Option<CpuStorage>> {
     // Candle cannot copy a view without elements that begins beyond the end of its buffer.
     let tensor = match tensor.elem_count() {
         0 => Tensor::zeros(tensor.shape(), tensor.dtype(), tensor.device())?,
-        _ => tensor.contiguous()?,
+        _ if !tensor.is_contiguous() && tensor.device().is_cpu() => {
+            // That is a copy already.
+            return taken(tensor.contiguous()?).map(Some);
+        }
+        _ => tensor.clone(),
     };
     Ok(with_cpu(&tensor, |storage, layout| {
         let range = range(layout)?;
@@ -132,6 +136,10 @@ pub(crate) fn owned(tensor: &Tensor) -> Result<CpuStorage> {
 
 /// The buffer of a tensor that nobody else has, without a copy; the tensor is empty then.
 pub(crate) fn taken(tensor: Tensor) -> Result<CpuStorage> {
+    if tensor.elem_count() == 0 {
+        // Candle writes over no tensor without elements.
+        return owned(&tensor);
+    }
     let whole = with_cpu(&tensor, |storage, layout| range(layout) == Some(0..len(storage)));
     if whole != Some(true) {
         return owned(&tensor);

@@ -5,6 +5,7 @@
 mod common;
 
 mod dtypes;
+mod empty;
 mod evaluation;
 mod failures;
 mod foreign;

@@ -113,7 +113,7 @@ impl Cell {
             answers.push(match (edge.target, gradient) {
                 (_, None) | (Target::Untracked, _) => Answer::Nothing,
                 (Target::Function(producer), Some(gradient)) => {
-                    producer.cell.deposit(producer.output, gradient)?;
+                    producer.deposit(gradient)?;
                     Answer::Delivered
                 }
                 (Target::Tensor(_), Some(gradient)) => Answer::Gradient(gradient),

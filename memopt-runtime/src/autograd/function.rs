@@ -72,14 +72,14 @@ pub(super) fn build(
             if output.dtype().is_int() {
                 return Ok(output.into_plain());
             }
-            let registration = Arc::new(OnceLock::new());
+            let (registration, shape) = (Arc::new(OnceLock::new()), output.shape.clone());
             let tensor = token.apply_op1(OutputNode {
                 output: Mutex::new(Some(output)),
                 cell: cell.clone(),
                 index,
                 _registration: registration.clone(),
             })?;
-            let producer = Producer { token: token.clone(), cell: cell.clone(), output: index, is_leaf };
+            let producer = Producer::new(token.clone(), cell.clone(), index, shape, is_leaf);
             let _ = registration.set(Registration::new(&tensor, Arc::new(producer)));
             Ok(tensor)
         })

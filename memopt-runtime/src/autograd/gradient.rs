@@ -19,6 +19,15 @@ enum Kind {
     Shared(Tensor),
 }
 
+impl Kind {
+    fn shape(&self) -> &Shape {
+        match self {
+            Kind::Owned { shape, .. } => shape,
+            Kind::Shared(t) => t.shape(),
+        }
+    }
+}
+
 impl Gradient {
     /// A gradient in a row-major buffer of its own.
     ///
@@ -29,10 +38,7 @@ impl Gradient {
 
     /// Its shape.
     pub fn shape(&self) -> &Shape {
-        match &self.0 {
-            Kind::Owned { shape, .. } => shape,
-            Kind::Shared(t) => t.shape(),
-        }
+        self.0.shape()
     }
 
     /// Its dtype.
@@ -76,6 +82,15 @@ impl Gradient {
                 None => candle_core::bail!("a gradient's buffer can be taken on the CPU only"),
             },
         }
+    }
+
+    /// The same elements in another shape of as many; nothing is copied, unless a tensor is not contiguous.
+    pub(super) fn reshaped(self, to: &Shape) -> Result<Gradient> {
+        Ok(Gradient(match self.0 {
+            same if same.shape() == to => same,
+            Kind::Owned { storage, .. } => Kind::Owned { storage, shape: to.clone() },
+            Kind::Shared(tensor) => Kind::Shared(tensor.reshape(to)?),
+        }))
     }
 
     /// The tensor that somebody else may have too, unless the buffer is its own.
@@ -130,7 +145,7 @@ impl Gradient {
                 }
                 (storage::into_tensor(storage, shape, false) + other).map(Gradient::from)
             }
-            // Sums of two are the same either way round.
+            // Sums of two are the same either way round, but for which of two NaN they are.
             (Kind::Shared(t), Kind::Owned { storage, shape }) => {
                 Gradient(Kind::Owned { storage, shape }).plus(Gradient(Kind::Shared(t)))
             }

@@ -72,6 +72,7 @@ mod run;
 mod seed;
 mod token;
 mod trace;
+mod view;
 
 pub use depth::{depth_limit, set_depth_limit};
 pub use edge::Edge;
@@ -84,6 +85,7 @@ pub use trace::variables_reached;
 pub(crate) use age::Age;
 pub(crate) use leaf::{leaf, Caught};
 pub(crate) use trace::{reached, Reached, Stranger};
+pub(crate) use view::view;
 
 /// Number of tensors in the registry of function outputs: those of live functions, and no others.
 pub fn registered_outputs() -> usize {

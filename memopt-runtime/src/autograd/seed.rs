@@ -36,7 +36,7 @@ pub fn backward_from(roots: Vec<(Tensor, Gradient)>) -> Result<GradStore> {
         // A leaf that is a root too is left to Candle, which adds up all its uses in its own order.
         if let Some(producer) = producer_of(&root).filter(|producer| !producer.is_leaf) {
             // Straight into the function that made it: Candle adds nothing up, and the root itself may die.
-            producer.cell.deposit(producer.output, gradient)?;
+            producer.deposit(gradient)?;
             seeds.push(producer.token.apply_op1(Delivered)?);
         } else {
             let gradient = Mutex::new(Some(gradient.into_tensor()));

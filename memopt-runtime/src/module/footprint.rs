@@ -78,8 +78,13 @@ pub struct Footprint {
     pub is_in_place: bool,
     /// What the forward takes.
     pub forward: Work,
-    /// What the backward takes, with the gradients of input and weights.
+    /// What the backward takes, with the gradients of input and weights. Its scratch is that of all but the gradient of the
+    /// input.
     pub backward: Work,
+    /// Bytes that exist while the gradient of the input is computed, beside it and that of the output.
+    pub input_scratch: usize,
+    /// Bytes of the state that goes from one time chunk to the next: the potentials of neurons.
+    pub state: usize,
 }
 
 /// What one pass takes.
@@ -87,6 +92,8 @@ pub struct Footprint {
 pub struct Work {
     /// Bytes that exist while it runs.
     pub scratch: usize,
+    /// Bytes of floats that exist besides of an input that comes as bits, where bits are not worked on.
+    pub unpacks: usize,
     /// Multiplications with an addition, or what takes as long.
     pub products: f64,
     /// Bytes that are read and written.
@@ -102,6 +109,11 @@ impl Work {
     /// The same with `factor` times as many products and bytes moved.
     pub fn times(self, factor: f64) -> Self {
         Work { products: self.products * factor, traffic: self.traffic * factor, ..self }
+    }
+
+    /// The same where so many bytes of an input that comes as bits are unpacked at a time.
+    pub fn unpacking(self, unpacks: usize) -> Self {
+        Work { unpacks, ..self }
     }
 
     /// The same with so many bytes of scratch.

@@ -2,6 +2,7 @@
 
 use super::checkpointable::Checkpointable;
 use super::context::Context;
+use super::footprint::{Footprint, Incoming, Work};
 use super::join_functions as functions;
 use super::signal::Signal;
 use crate::parameters::parameters;
@@ -44,6 +45,17 @@ pub struct MethodJoin {
     name: &'static str,
     method: Arc<dyn Method>,
     is_time_chunkable: bool,
+}
+
+/// How a join's backward hands gradients on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Handing {
+    /// A copy to each branch that wants one, the gradient's own buffer to the last.
+    Copies,
+    /// A part of it to each.
+    Parts,
+    /// Its product with the other branch's output to each; with `1 - a` of the first, if `inverted`.
+    Products { inverted: bool },
 }
 
 /// How the outputs of branches become one signal.
@@ -108,6 +120,28 @@ impl JoinOp {
     /// Whether its backward needs the outputs of the branches; of a method that is not known.
     pub(crate) fn keeps_branches(&self) -> bool {
         !matches!(self, JoinOp::Add | JoinOp::Concat)
+    }
+
+    /// How its backward hands gradients on.
+    pub(crate) fn handing(&self) -> Handing {
+        match self {
+            JoinOp::Add => Handing::Copies,
+            JoinOp::Concat => Handing::Parts,
+            JoinOp::Mul | JoinOp::And | JoinOp::Method(_) => Handing::Products { inverted: false },
+            JoinOp::Iand => Handing::Products { inverted: true },
+        }
+    }
+
+    /// What the join takes beside the outputs of its branches and its own, where that is `output`; of a method it is a guess.
+    pub(crate) fn footprint(&self, output: &Incoming) -> Footprint {
+        let work = Work::moving(2 * output.bytes());
+        let scratch = match self {
+            // 1 - a
+            JoinOp::Iand | JoinOp::Method(_) => output.bytes(),
+            _ => 0,
+        };
+        let forward = work.with_scratch(scratch);
+        Footprint { output: output.dims.clone(), forward, backward: work, ..Footprint::default() }
     }
 
     /// The word for it in `join(...)`.

@@ -44,6 +44,7 @@ pub use context::{Context, RandomKey};
 pub use executor::Executor;
 pub use footprint::{Densities, Footprint, Incoming, Work};
 pub use forward::forward_t;
+pub(crate) use join::Handing;
 pub use join::{JoinMethod, JoinOp, MethodJoin};
 pub use linear_map::LinearMap;
 pub use norm_group::NormGroup;

@@ -1,11 +1,14 @@
 //! One row for each image.
 
 use super::input::wrong;
+use crate::autograd::view;
 use crate::module::{Checkpointable, Context, Footprint, Incoming, Signal};
 use crate::parameters::{Parameters, Visitor};
 use crate::Result;
 
 /// `[T, N, ...]` -> `[T, N, F]`: the elements of each image in row-major order, a view where the input is contiguous.
+///
+/// Backward hands the gradient's buffer on in the input's dimensions, without a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flatten;
 
@@ -25,7 +28,7 @@ impl Checkpointable for Flatten {
         match *x.dims() {
             [_, _, _] => Ok(x.into()),
             [steps, images, ref rest @ ..] if !rest.is_empty() => {
-                Ok(x.reshape((steps, images, rest.iter().product::<usize>()))?.into())
+                Ok(view(&x, (steps, images, rest.iter().product::<usize>()))?.into())
             }
             _ => Err(wrong(context.path(), format!("[T, N, ...] expected, {:?} given", x.dims()))),
         }

@@ -9,9 +9,23 @@ pub(crate) fn least_items(work: usize) -> usize {
     (TASK / work.max(1)).max(1)
 }
 
+/// Threads, of so many, that work at once on items of so many multiplications each.
+pub(crate) fn running(threads: usize, items: usize, work: usize) -> usize {
+    threads.min(items / least_items(work)).max(1)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{least_items, TASK};
+    use super::{least_items, running, TASK};
+
+    #[test]
+    fn as_many_threads_run_as_there_is_work_for() {
+        assert_eq!(running(4, 100, TASK), 4);
+        assert_eq!(running(4, 3, TASK), 3);
+        assert_eq!(running(4, 7, TASK / 4), 1);
+        assert_eq!(running(4, 8, TASK / 4), 2);
+        assert_eq!(running(4, 0, 0), 1);
+    }
 
     #[test]
     fn small_items_are_many() {

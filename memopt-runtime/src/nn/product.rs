@@ -9,6 +9,26 @@ use crate::Result;
 /// plan that recomputes some of the output channels gets the same bits.
 pub(crate) const OUTPUT_GROUP: usize = 32;
 
+/// Elements that a product `m x k` by `k x n` copies its matrices to, about, in the order in which `gemm` wants them; `are_rows`
+/// says of each of the two whether the elements of its rows follow each other. What it does depends on the machine's caches too.
+pub(crate) fn packed((m, n, k): (usize, usize, usize), are_rows: [bool; 2]) -> usize {
+    /// Lanes, columns of a kernel, and elements of a row that are multiplied at a time, at most.
+    const SIZES: [usize; 3] = [16, 48, 512];
+    /// Rows of the first that it makes room for.
+    const ROOM: usize = 1024;
+    let [lanes, columns, depth] = SIZES;
+    let depth = k.min(depth);
+    let second = if are_rows[1] && n.is_multiple_of(lanes) { 0 } else { n.next_multiple_of(columns) };
+    let first = if are_rows[0] || n <= 2 * columns { 0 } else { ROOM.min(m.next_multiple_of(8)) };
+    /// Elements of a result that is made without.
+    const SMALL: usize = 256;
+    if k <= 2 || m <= 1 || n <= 1 || m * n <= SMALL {
+        0
+    } else {
+        depth * (first + second)
+    }
+}
+
 /// A matrix in a slice: elements and the distances between rows and between columns.
 #[derive(Clone, Copy)]
 pub(crate) struct Matrix<'a, R> {

@@ -1,9 +1,11 @@
 //! From batch first to time first.
 
 use super::input::wrong;
+use crate::autograd::{apply, view, Edge, Gradient, Output};
 use crate::module::{Checkpointable, Context, Footprint, Incoming, Signal};
 use crate::parameters::{Parameters, Visitor};
-use crate::Result;
+use crate::{storage, Result};
+use candle_core::Tensor;
 
 /// `[N, T, ...]` -> `[T, N, ...]`: the order in which all other layers take their input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -25,7 +27,7 @@ impl Checkpointable for TimeFirst {
         if x.dims().len() < 2 {
             return Err(wrong(context.path(), format!("[N, T, ...] expected, {:?} given", x.dims())));
         }
-        Ok(x.transpose(0, 1)?.contiguous()?.into())
+        Ok(time_first(context.path(), &x)?.into())
     }
 
     fn footprint(&self, x: &Incoming) -> Option<Footprint> {
@@ -40,4 +42,30 @@ impl Checkpointable for TimeFirst {
     fn is_time_chunkable(&self) -> bool {
         false
     }
+}
+
+/// The first two dimensions in the other order, as a function: its gradient is one copy, as its output is.
+fn time_first(part: &str, x: &Tensor) -> Result<Tensor> {
+    let mut dims = x.dims().to_vec();
+    dims.swap(0, 1);
+    if dims.iter().take(2).any(|&dim| dim == 1) {
+        return view(x, dims);
+    }
+    if !x.track_op() || !x.device().is_cpu() {
+        return swapped(x);
+    }
+    let (y, input) = (swapped(&x.detach())?, x.shape().clone());
+    let shape = y.shape().clone();
+    let output = Output::new(storage::taken(y)?, shape.clone());
+    let outputs = apply(part, vec![Edge::to(x)], vec![output], move |mut gradients| {
+        let Some(dy) = gradients.pop().flatten() else { return Ok(vec![None]) };
+        let dy = storage::into_tensor(dy.into_storage()?, shape, false);
+        Ok(vec![Some(Gradient::new(storage::taken(swapped(&dy)?)?, input))])
+    })?;
+    outputs.into_iter().next().ok_or_else(|| wrong(part, "its function gave no output"))
+}
+
+/// A copy of a tensor, of which neither of the first two dimensions is one.
+fn swapped(x: &Tensor) -> Result<Tensor> {
+    Ok(x.transpose(0, 1)?.contiguous()?)
 }

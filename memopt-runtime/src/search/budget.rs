@@ -11,7 +11,7 @@ use super::cost::CostTable;
 use super::locate::{chunked, compressor_of, key_of, locate};
 use super::options::Options;
 use super::outline::{Body, Node};
-use super::simulate::{predict, unit, Unit};
+use super::simulate::{predict, unit, LossBytes, Unit};
 use super::trace::Traced;
 use crate::checkpoint::targets_of;
 use crate::module::Checkpointable;
@@ -71,11 +71,12 @@ impl<'a> Choice<'a> {
     /// The fastest plan whose step takes no more than `limit` bytes beyond what is there before it; `None`: there is none.
     pub(super) fn fastest_within(&self, traced: &Traced, limit: usize) -> Option<Plan> {
         let search = Search { choice: self, limit };
-        let around = Around::default();
+        let loss = LossBytes::of(traced);
+        // The loss keeps the output.
+        let around = Around { backward: loss.output, is_last: true, ..Around::default() };
         let flow = Flow { bytes: traced.input.bytes(), source: Source::Resident, tracked: false };
         let labels = search.chain(&traced.nodes, "", flow, vec![Label::default()], &around);
-        // The output, and the gradient of it.
-        let ends = 2 * traced.output.bytes();
+        let ends = loss.all();
         if gradients_at_the_end(&traced.nodes) > limit {
             return None;
         }
@@ -181,6 +182,8 @@ struct Around {
     later: Parameters,
     /// The inputs of the joins around, and whether they are still needed.
     forks: Vec<Fork>,
+    /// Whether the gradient that comes in is the loss's.
+    is_last: bool,
 }
 
 /// Parameters, each once, and what their gradients take.
@@ -243,6 +246,7 @@ impl Search<'_> {
             let (node, flow) = (&nodes[index], flows[index]);
             let mut behind = around.clone();
             behind.later.add(&nodes[index + 1..]);
+            behind.is_last &= index + 1 == nodes.len();
             let on = self.part(node, parent, flow, labels.clone(), &behind);
             at[index + 1].extend(on);
             for end in index + 1..=nodes.len().min(index + RUN) {
@@ -252,11 +256,13 @@ impl Search<'_> {
                 let Some(key) = key_of(run).filter(|_| is_choice) else { continue };
                 let mut behind = around.clone();
                 behind.later.add(&nodes[end..]);
+                behind.is_last &= end == nodes.len();
                 for keep in ways(run) {
                     let segment =
                         Segment { keep, compressor: compressor_of(self.choice.options, &key, node) };
                     let plan = Plan::new().with(key.clone(), segment.clone());
-                    let unit = unit(run, parent, flow.tracked, &plan, self.choice.costs);
+                    let place = (parent, flow.tracked, behind.is_last);
+                    let unit = unit(run, place, &plan, self.choice.costs);
                     let pick = Some((key.as_str(), &segment));
                     let trained = flow.tracked || run.iter().any(|node| !node.parameters.is_empty());
                     let all = labels
@@ -276,8 +282,8 @@ impl Search<'_> {
             Body::Join { branches, .. } => self.join(node, branches, flow, labels, around),
             Body::Layer { .. } if node.is_view() => labels,
             Body::Layer { .. } => {
-                let unit =
-                    unit(std::slice::from_ref(node), parent, flow.tracked, &Plan::new(), self.choice.costs);
+                let place = (parent, flow.tracked, around.is_last);
+                let unit = unit(std::slice::from_ref(node), place, &Plan::new(), self.choice.costs);
                 let trained = flow.tracked || !node.parameters.is_empty();
                 labels
                     .iter()
@@ -349,7 +355,7 @@ impl Search<'_> {
         around: &Around,
     ) -> Vec<Label> {
         let Body::Join { footprint, keeps_outputs, .. } = &node.body else { return labels };
-        let mut inside = around.clone();
+        let mut inside = Around { is_last: false, ..around.clone() };
         let (source, own) = match flow.source {
             Source::Own if inside.forks.len() < 64 => {
                 inside.forks.push(Fork { bytes: flow.bytes, is_needed: true });
@@ -409,7 +415,7 @@ impl Search<'_> {
                 + around.backward
                 + around.later.bytes
                 + kept
-                + size * (1 + copies)
+                + size * (1 + copies.max(usize::from(around.is_last)))
                 + footprint.backward.scratch;
             if forward > self.limit || (count > 0 && backward > self.limit) {
                 return None;

@@ -40,6 +40,8 @@ pub(super) struct Buffer(Rc<Block>);
 #[derive(Debug)]
 struct Block {
     bytes: usize,
+    /// Whether it is Candle's, which may have it elsewhere too.
+    is_foreign: bool,
     heap: Heap,
 }
 
@@ -52,6 +54,24 @@ impl Drop for Block {
 impl Heap {
     /// A buffer of so many bytes.
     pub(super) fn take(&self, bytes: usize) -> Buffer {
+        self.take_as(bytes, false)
+    }
+
+    /// The same of a tensor that Candle made: who wants to write over it copies it first.
+    pub(super) fn take_foreign(&self, bytes: usize) -> Buffer {
+        self.take_as(bytes, true)
+    }
+
+    /// The buffer itself, or a copy of one of Candle's.
+    pub(super) fn own(&self, buffer: Buffer) -> Buffer {
+        if buffer.0.is_foreign {
+            self.take(buffer.bytes())
+        } else {
+            buffer
+        }
+    }
+
+    fn take_as(&self, bytes: usize, is_foreign: bool) -> Buffer {
         let mut state = self.0.borrow_mut();
         state.live += bytes;
         let live = state.live;
@@ -64,7 +84,7 @@ impl Heap {
         let of_part = state.peaks.entry(running).or_default();
         *of_part = live.max(*of_part);
         drop(state);
-        Buffer(Rc::new(Block { bytes, heap: self.clone() }))
+        Buffer(Rc::new(Block { bytes, is_foreign, heap: self.clone() }))
     }
 
     /// From here on, this part of the model runs.
@@ -141,5 +161,9 @@ mod tests {
         assert_eq!(heap.marks(), [Mark { name: "b: forward".into(), live: 10, peak: 15 }]);
         heap.restart();
         assert_eq!(heap.peak(), 0);
+        drop(heap.own(heap.take(3)));
+        assert_eq!(heap.peak(), 3);
+        drop(heap.own(heap.take_foreign(3)));
+        assert_eq!((heap.peak(), heap.live()), (6, 0));
     }
 }

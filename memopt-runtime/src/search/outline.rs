@@ -1,6 +1,6 @@
 //! A model as the search sees it: its split tree, what flows into each part, and what each layer takes.
 
-use crate::module::{Footprint, Incoming, Step, Work};
+use crate::module::{Footprint, Incoming, JoinOp, Step, Work};
 use candle_core::TensorId;
 use std::ops::Range;
 
@@ -73,21 +73,37 @@ impl Node {
 
     /// The same for another number of images a time step and of threads, as far as formulas say.
     pub(super) fn resized(&self, size: Size) -> Self {
-        let input = size.of(&self.input);
-        let output = size.of(&self.output);
-        let scale = |bytes: usize| (bytes as f64 * size.factor()) as usize;
+        self.with_inputs(size.factor(), &|x| size.of(x))
+    }
+
+    /// The same for so many of the time steps.
+    pub(super) fn for_steps(&self, steps: usize, window: usize) -> Self {
+        let cut = |x: &Incoming| {
+            let mut x = x.clone();
+            if let Some(all) = x.dims.first_mut() {
+                *all = steps;
+            }
+            x
+        };
+        self.with_inputs(steps as f64 / window.max(1) as f64, &cut)
+    }
+
+    /// The same where other things flow, `factor` times as large.
+    fn with_inputs(&self, factor: f64, of: &dyn Fn(&Incoming) -> Incoming) -> Self {
+        let (input, output) = (of(&self.input), of(&self.output));
+        let scale = |bytes: usize| (bytes as f64 * factor) as usize;
         let packing = Packing { bytes: scale(self.packing.bytes), ..self.packing.clone() };
-        let all = |nodes: &[Node]| nodes.iter().map(|node| node.resized(size)).collect::<Vec<_>>();
+        let all = |nodes: &[Node]| nodes.iter().map(|node| node.with_inputs(factor, of)).collect::<Vec<_>>();
         let body = match &self.body {
             Body::Layer { footprint, is_guess } => {
                 let known = if *is_guess { None } else { self.by_formula(&input) };
-                let footprint = known.unwrap_or_else(|| scaled(footprint, size.factor(), &output));
+                let footprint = known.unwrap_or_else(|| scaled(footprint, factor, &output));
                 Body::Layer { footprint, is_guess: *is_guess }
             }
             Body::Chain(nodes) => Body::Chain(all(nodes)),
             Body::Join { branches, footprint, keeps_outputs } => Body::Join {
                 branches: branches.iter().map(|branch| all(branch)).collect(),
-                footprint: scaled(footprint, size.factor(), &output),
+                footprint: scaled(footprint, factor, &output),
                 keeps_outputs: *keeps_outputs,
             },
         };
@@ -100,11 +116,6 @@ impl Node {
             Step::Part { part, .. } => part.footprint(input),
             Step::Join { .. } => None,
         }
-    }
-
-    /// What the layer takes for another input, if it says so.
-    pub(super) fn footprint_for(&self, input: &Incoming) -> Option<Footprint> {
-        self.by_formula(input).map(|footprint| self.pace.of(footprint))
     }
 
     /// What some of the layer's output channels take, if it says so.
@@ -122,6 +133,11 @@ impl Node {
         }
     }
 
+    /// Whether it joins branches by a method of the model, of which nothing is known.
+    pub(super) fn joins_by_method(&self) -> bool {
+        matches!(&self.step, Step::Join { op: JoinOp::Method(_), .. })
+    }
+
     /// Whether it gives its input's buffer: a view, or nothing at all.
     pub(super) fn is_view(&self) -> bool {
         match &self.body {
@@ -133,7 +149,11 @@ impl Node {
 }
 
 fn scaled(footprint: &Footprint, factor: f64, output: &Incoming) -> Footprint {
-    let work = |work: Work| Work { scratch: (work.scratch as f64 * factor) as usize, ..work.times(factor) };
+    let work = |work: Work| Work {
+        scratch: (work.scratch as f64 * factor) as usize,
+        unpacks: (work.unpacks as f64 * factor) as usize,
+        ..work.times(factor)
+    };
     Footprint {
         output: output.dims.clone(),
         forward: work(footprint.forward),

@@ -230,13 +230,7 @@ fn body(step: &Step, mut inside: Vec<Vec<Node>>, input: &Incoming, output: &Inco
             },
         },
         Step::Join { op, branches } if inside.len() == branches.len() => {
-            let work = Work::moving(2 * output.bytes());
-            let footprint = Footprint {
-                output: output.dims.clone(),
-                forward: work,
-                backward: work,
-                ..Footprint::default()
-            };
+            let footprint = op.footprint(output);
             Body::Join { branches: inside, footprint, keeps_outputs: op.keeps_branches() }
         }
         Step::Join { .. } => Body::Layer { footprint: guess(input, output), is_guess: true },

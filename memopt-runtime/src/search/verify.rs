@@ -1,11 +1,12 @@
 //! One real step of a plan, of which nothing is left.
 
-use crate::autograd::{backward_from, Gradient};
 use crate::checkpoint::Planned;
 use crate::compress::counts;
 use crate::memory::{is_counting, Curve, Scope, Timeline};
 use crate::module::{Checkpointable, Signal};
 use crate::Result;
+use candle_core::backprop::GradStore;
+use candle_core::{DType, Tensor};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -21,21 +22,20 @@ pub(super) struct Measured {
     pub(super) fallbacks: BTreeMap<String, u64>,
 }
 
-/// Runs forward and backward; the gradient of every output element is one.
+/// Runs forward and backward, from the sum of all outputs: the loss that predictions assume.
 pub(super) fn step<M: Checkpointable>(model: &Planned<M>, sample: &Signal) -> Result<Measured> {
     let before = fallbacks();
     let start = Instant::now();
     let scope = if is_counting() { Scope::enter("optimize").ok() } else { None };
     let timeline = Timeline::start().ok();
     let outputs = model.rehearse(sample.clone())?.into_tensors()?;
-    let mut roots = Vec::with_capacity(outputs.len());
-    for y in outputs {
-        if y.track_op() && y.dtype().is_float() {
-            let gradient = Gradient::from(y.ones_like()?);
-            roots.push((y, gradient));
-        }
-    }
-    let store = backward_from(roots)?;
+    let tracked = outputs.iter().filter(|y| y.track_op() && y.dtype().is_float());
+    let sums = tracked.map(|y| y.sum_all()?.to_dtype(DType::F32)).collect::<candle_core::Result<Vec<_>>>()?;
+    let store = match sums.is_empty() {
+        true => GradStore::default(),
+        false => Tensor::stack(&sums, 0)?.sum_all()?.backward()?,
+    };
+    drop((outputs, sums));
     let time = start.elapsed();
     let peak = scope.map(|scope| scope.finish().peak_above_start());
     let curve = timeline.map(Timeline::finish);

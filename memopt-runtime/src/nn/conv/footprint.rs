@@ -2,11 +2,15 @@
 
 use super::dispatch::{Dispatch, OUTPUT_PERCENT, WEIGHT_PERCENT};
 use super::geometry::Geometry;
+use super::images::UNPACKED;
 use super::lanes::LANES;
+use super::pointwise;
 use super::spikes::SpikeMasks;
 use super::split::ranges_for;
 use super::winograd::{self, Tiles};
 use crate::module::{Footprint, Incoming, Work};
+use crate::nn::parallel::running;
+use crate::nn::product::packed;
 use candle_core::DType;
 
 /// Time of a product in a kernel, in those of a dense product of matrices in the cache.
@@ -48,14 +52,16 @@ impl Ways {
 pub(super) fn footprint(geometry: &Geometry, x: &Incoming, output: Vec<usize>) -> Footprint {
     let sizes = Sizes { geometry, dispatch: Dispatch::new(geometry), x, images: x.images() };
     let y = x.with_dims(output);
-    let forward = sizes.forward().with_scratch(sizes.forward_scratch());
-    let backward = sizes.backward().with_scratch(sizes.backward_scratch());
+    let forward = sizes.forward().with_scratch(sizes.forward_scratch()).unpacking(sizes.unpacks());
+    let backward = sizes.backward().with_scratch(sizes.weight_gradient_scratch());
+    let backward = backward.unpacking(sizes.unpacks_for_weight());
     Footprint {
         output: y.dims,
         keeps_input: true,
         is_in_place: geometry.input_image() <= geometry.output_image(),
         forward,
         backward,
+        input_scratch: sizes.input_gradient_scratch(),
         ..Footprint::default()
     }
 }
@@ -116,6 +122,10 @@ impl Sizes<'_> {
     /// Bytes of a thread that works with tiles, or with unfolded images; tasks are of so many images.
     fn of_thread(&self, tiles: Option<Tiles>, images: usize) -> usize {
         let unfolded = || {
+            if self.geometry.is_pointwise() {
+                // The image itself.
+                return 0;
+            }
             let band = self.geometry.bands(self.geometry.inputs).next().map_or(0, |rows| rows.len());
             self.geometry.inputs * self.geometry.area() * band * self.geometry.to[1]
         };
@@ -147,7 +157,18 @@ impl Sizes<'_> {
             None => (self.together(most), tiles),
         };
         let of_thread = if ways.any_dense { self.of_thread(tiles, task) } else { 0 };
-        self.masks() + shared + of_thread * self.x.threads
+        let threads = match parts {
+            Some((parts, _)) => self.x.threads.min(parts),
+            None => self.running(task),
+        };
+        let events = if self.dispatch.pointwise { pointwise::forward_scratch(geometry, self.x) } else { 0 };
+        self.masks() + shared + (of_thread * threads).max(events)
+    }
+
+    /// Threads that work at once on tasks of so many images.
+    fn running(&self, task: usize) -> usize {
+        let work = task.saturating_mul(self.geometry.work());
+        running(self.x.threads, self.images.div_ceil(task.max(1)), work)
     }
 
     /// Images of one task.
@@ -162,8 +183,36 @@ impl Sizes<'_> {
         Some((ranges.len(), ranges.first().map_or(outputs, |range| range.len())))
     }
 
-    fn backward_scratch(&self) -> usize {
-        self.weight_gradient_scratch().max(self.input_gradient_scratch())
+    /// Whether some images that come as bits are computed with as floats.
+    fn has_floats(&self, percent: usize) -> bool {
+        Ways::of(self.x, self.dispatch.spikes || self.dispatch.pointwise, percent).any_dense
+    }
+
+    fn image(&self) -> usize {
+        self.geometry.input_image() * self.x.dtype.size_in_bytes()
+    }
+
+    /// Bytes of the images that the output unpacks at a time, where they come as bits: those of the tasks that run.
+    fn unpacks(&self) -> usize {
+        let together = match self.dispatch.pointwise {
+            true => 1,
+            false => self.together(self.dispatch.forward.as_ref().map_or(1, Tiles::images_at_a_time)),
+        };
+        if self.has_floats(OUTPUT_PERCENT) {
+            self.image() * together * self.running(together)
+        } else {
+            0
+        }
+    }
+
+    /// The same for the gradient of the weight.
+    fn unpacks_for_weight(&self) -> usize {
+        let image = self.image();
+        if self.has_floats(WEIGHT_PERCENT) {
+            image * self.images.min((UNPACKED / image.max(1)).max(1))
+        } else {
+            0
+        }
     }
 
     fn weight_gradient_scratch(&self) -> usize {
@@ -177,16 +226,25 @@ impl Sizes<'_> {
         if ways.any_dense {
             elements = elements.max(match &self.dispatch.weight {
                 Some(tiles) => winograd::weight_gradient_scratch(tiles, self.images, threads),
-                None => geometry.weight_gradient_scratch() * threads,
+                None => {
+                    let blocks = geometry.weight_blocks().len();
+                    let work = self.images.saturating_mul(geometry.work()) / blocks.max(1);
+                    geometry.weight_gradient_scratch() * running(threads, blocks, work)
+                }
             });
         }
-        self.masks() + elements * self.real()
+        let events = match self.dispatch.pointwise {
+            true => pointwise::weight_gradient_scratch(geometry, self.x),
+            false => 0,
+        };
+        (self.masks() + elements * self.real()).max(events)
     }
 
     fn input_gradient_scratch(&self) -> usize {
         let (geometry, threads) = (self.geometry, self.x.threads);
         let Some(tiles) = self.dispatch.backward else {
-            return (self.of_thread(None, 1) + self.copies(1)) * threads;
+            let packed = packed(geometry.input_gradient_product(), [false, true]) * self.real();
+            return (self.of_thread(None, 1) + self.copies(1) + packed) * self.running(1);
         };
         let weights = 16 * geometry.outputs * geometry.inputs.next_multiple_of(LANES) * self.real();
         let most = tiles.images_at_a_time();
@@ -194,11 +252,11 @@ impl Sizes<'_> {
             Some((parts, outputs)) => {
                 let input = self.images * geometry.input_image() * self.real();
                 let of_thread = self.of_thread(Some(tiles.with_outputs(outputs)), self.images);
-                weights * threads.min(parts) / parts + input + of_thread * threads
+                weights * threads.min(parts) / parts + input + of_thread * threads.min(parts)
             }
             None => {
                 let images = self.together(most);
-                weights + (self.of_thread(Some(tiles), images) + self.copies(images)) * threads
+                weights + (self.of_thread(Some(tiles), images) + self.copies(images)) * self.running(images)
             }
         }
     }

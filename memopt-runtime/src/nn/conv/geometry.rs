@@ -1,6 +1,7 @@
 //! Sizes of a convolution of one image.
 
 use super::config::ConvConfig;
+use crate::nn::product::packed;
 use std::ops::Range;
 
 /// Elements of the unfolded image that exist at a time, where one row of the output does not need more.
@@ -188,7 +189,15 @@ impl Geometry {
         let Some(block) = self.weight_blocks().into_iter().next() else { return 0 };
         let (inputs, outputs) = (block.inputs.len(), block.outputs.len());
         let band = self.bands(inputs).next().map_or(0, |rows| rows.len());
-        inputs * self.area() * (band * self.to[1] + outputs)
+        let (pixels, columns) = (band * self.to[1], inputs * self.area());
+        let unfolded = if self.is_pointwise() { 0 } else { pixels };
+        columns * (unfolded + outputs) + packed((outputs, columns, pixels), [true, false])
+    }
+
+    /// Rows, columns and depth of a product for the gradient of the input.
+    pub fn input_gradient_product(&self) -> (usize, usize, usize) {
+        let band = self.bands(self.inputs).next().map_or(0, |rows| rows.len());
+        (self.inputs * self.area(), band * self.to[1], self.outputs)
     }
 
     /// The input row under kernel row `ky` at output row `y`, if it is not padding.

@@ -13,7 +13,7 @@ use candle_core::{DType, Shape, Tensor};
 use std::ops::Range;
 
 /// Bytes of floats that are unpacked at a time, about, where as many as one likes will do.
-const UNPACKED: usize = 2 << 20;
+pub(super) const UNPACKED: usize = 2 << 20;
 
 /// A window as it came into the layer, out of its graph.
 #[derive(Debug, Clone)]

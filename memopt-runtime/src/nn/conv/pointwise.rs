@@ -8,11 +8,13 @@ use super::direct;
 use super::geometry::Geometry;
 use super::images::Images;
 use crate::compress::kernels::{self, SimdLevel};
+use crate::module::Incoming;
 use crate::nn::element::{Element, Real};
 use crate::nn::lanes::{from_lanes, to_lanes, Span, LANES};
 use crate::nn::parallel::least_items;
-use crate::nn::spikes::{self, add_products, rounds, wide_blocks, SpikeRows, WeightTables};
+use crate::nn::spikes::{self, add_products, rounds, wide_blocks, SpikeRows, SpikeSizes, WeightTables};
 use crate::Result;
+use candle_core::DType;
 use rayon::prelude::*;
 
 /// An output is computed from spikes if there are at most this many ones among 100 pixels.
@@ -21,6 +23,31 @@ const OUTPUT_PERCENT: usize = 30;
 const WEIGHT_PERCENT: usize = 30;
 /// Pixels whose sums exist at a time.
 const PIXELS: usize = 128;
+
+/// Sizes of the products of pixels of spikes, if there may be such images in a window of which that is known.
+fn spike_sizes(geometry: &Geometry, x: &Incoming, percent: usize) -> Option<SpikeSizes> {
+    let are_few = x.densities.is_some_and(|found| found.least * 100. <= percent as f64);
+    (are_few && wide_blocks(geometry.outputs) > 0).then_some(())?;
+    let real = if x.dtype == DType::F64 { 8 } else { 4 };
+    let (rows, units) = (geometry.input_plane(), x.images());
+    let Geometry { inputs, outputs, .. } = *geometry;
+    Some(SpikeSizes { units, rows, inputs, outputs, real, threads: x.threads })
+}
+
+/// Bytes that [`forward`] takes beside input and output, for its images of spikes.
+pub(super) fn forward_scratch(geometry: &Geometry, x: &Incoming) -> usize {
+    spike_sizes(geometry, x, OUTPUT_PERCENT).map_or(0, |spikes| spikes.forward(PIXELS).max(spikes.looking()))
+}
+
+/// Bytes that [`add_weight_gradient`] takes besides, for its images of spikes.
+pub(super) fn weight_gradient_scratch(geometry: &Geometry, x: &Incoming) -> usize {
+    spike_sizes(geometry, x, WEIGHT_PERCENT).map_or(0, |spikes| {
+        // The gradients of a last block of few output channels are copied for products.
+        let narrow = geometry.outputs.saturating_sub(wide_blocks(geometry.outputs) * LANES);
+        let copies = spikes.units * narrow * geometry.output_plane() * x.dtype.size_in_bytes();
+        spikes.weight_gradient().max(copies).max(spikes.looking())
+    })
+}
 
 /// The channels of an image as rows of spikes, if they are few.
 fn of_image<E: Element + kernels::Element>(

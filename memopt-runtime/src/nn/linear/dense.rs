@@ -1,10 +1,12 @@
 //! Products of dense rows.
 
+use crate::module::Incoming;
 use crate::nn::element::Element;
-use crate::nn::parallel::least_items;
-use crate::nn::product::{multiply, Matrix, OUTPUT_GROUP};
+use crate::nn::parallel::{least_items, running};
+use crate::nn::product::{multiply, packed, Matrix, OUTPUT_GROUP};
 use crate::nn::reduce::Planes;
 use crate::Result;
+use candle_core::DType;
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -24,6 +26,53 @@ impl Sizes {
     /// The output as planes of one element.
     pub fn planes(&self) -> Planes {
         Planes { steps: self.steps, images: self.rows, channels: self.outputs, size: 1 }
+    }
+
+    /// Bytes of copies in f32 of the rows of half precision that are read and written at a time.
+    fn halves(&self, x: &Incoming) -> usize {
+        match x.dtype {
+            DType::BF16 | DType::F16 => {
+                x.threads * ROWS.min(self.rows) * (self.inputs + self.outputs) * size_of::<f32>()
+            }
+            _ => 0,
+        }
+    }
+
+    /// Bytes that the output takes besides, in products.
+    pub fn forward_scratch(&self, x: &Incoming) -> usize {
+        let product = (ROWS.min(self.rows), OUTPUT_GROUP.min(self.outputs), self.inputs);
+        self.halves(x)
+            + self.running(x, self.steps * self.rows.div_ceil(ROWS)) * self.packed(x, product, [true, false])
+    }
+
+    /// Bytes that one product takes.
+    fn packed(&self, x: &Incoming, product: (usize, usize, usize), are_rows: [bool; 2]) -> usize {
+        packed(product, are_rows) * if x.dtype == DType::F64 { 8 } else { 4 }
+    }
+
+    /// Threads that work at once on so many blocks of rows.
+    fn running(&self, x: &Incoming, blocks: usize) -> usize {
+        running(x.threads, blocks, ROWS * self.inputs * self.outputs)
+    }
+
+    /// Bytes that the gradient of the weight takes besides, in products: a time step of half precision is in f32 in each
+    /// thread.
+    pub fn weight_gradient_scratch(&self, x: &Incoming) -> usize {
+        let halves = match x.dtype {
+            DType::BF16 | DType::F16 => self.rows * (self.inputs + self.outputs) * size_of::<f32>(),
+            _ => 0,
+        };
+        let product = (ROWS.min(self.outputs), self.inputs, self.rows);
+        let work = self.steps * self.rows * self.inputs * ROWS;
+        let at_once = running(x.threads, self.outputs.div_ceil(ROWS), work);
+        at_once * (halves + self.packed(x, product, [false, true]))
+    }
+
+    /// Bytes that the gradient of the input takes besides.
+    pub fn input_scratch(&self, x: &Incoming) -> usize {
+        let product = (ROWS.min(self.rows), self.inputs, self.outputs);
+        self.halves(x)
+            + self.running(x, self.steps * self.rows.div_ceil(ROWS)) * self.packed(x, product, [true, true])
     }
 
     /// Runs `f` on every block of rows of every time step: its rows, as a range over the window, of `from` and of `to`, whose

@@ -6,11 +6,13 @@
 
 use super::dense::Sizes;
 use crate::compress::kernels::{self, SimdLevel};
+use crate::module::Incoming;
 use crate::nn::element::Element;
 use crate::nn::lanes::LANES;
 use crate::nn::parallel::least_items;
-use crate::nn::spikes::{self, add_products, rounds, wide_blocks, SpikeRows, WeightTables};
+use crate::nn::spikes::{self, add_products, rounds, wide_blocks, SpikeRows, SpikeSizes, WeightTables};
 use crate::Result;
+use candle_core::DType;
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -23,6 +25,29 @@ const WEIGHT_PERCENT: usize = 30;
 const INPUTS: usize = 32;
 /// Rows of one task, at most and at least.
 const ROWS: [usize; 2] = [64, 8];
+
+/// Sizes of the products of rows of spikes, if there may be such rows in a window of which that is known.
+fn spike_sizes(sizes: Sizes, x: &Incoming, percent: usize) -> Option<SpikeSizes> {
+    let Sizes { steps, rows, inputs, outputs } = sizes;
+    let are_few = x.densities.is_some_and(|found| found.least * 100. <= percent as f64);
+    (are_few && rows > 0 && inputs >= INPUTS && wide_blocks(outputs) > 0).then_some(())?;
+    let real = if x.dtype == DType::F64 { 8 } else { 4 };
+    Some(SpikeSizes { units: steps, rows, inputs, outputs, real, threads: x.threads })
+}
+
+/// Bytes that [`forward`] takes beside input and output.
+pub(super) fn forward_scratch(sizes: Sizes, x: &Incoming) -> usize {
+    let task = (sizes.steps * sizes.rows / (2 * x.threads)).clamp(ROWS[1], ROWS[0]);
+    let spikes = spike_sizes(sizes, x, OUTPUT_PERCENT).map_or(0, |spikes| spikes.forward(task));
+    spikes + sizes.forward_scratch(x)
+}
+
+/// Bytes that [`add_weight_gradient`] takes beside the gradients.
+pub(super) fn backward_scratch(sizes: Sizes, x: &Incoming) -> usize {
+    let spikes = spike_sizes(sizes, x, WEIGHT_PERCENT);
+    let of_weight = spikes.map_or(0, |spikes| spikes.weight_gradient().max(spikes.looking()));
+    of_weight.max(sizes.weight_gradient_scratch(x))
+}
 
 /// The rows of spikes among some rows.
 struct Found {

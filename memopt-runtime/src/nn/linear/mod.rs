@@ -168,9 +168,21 @@ impl Checkpointable for Linear {
         dims.push(outputs);
         let y = x.with_dims(dims);
         let products = (rows * inputs * outputs) as f64;
+        let steps = x.dims.first().copied()?;
+        let sizes = Sizes { steps, rows: rows.checked_div(steps).unwrap_or(0), inputs, outputs };
         let forward = Work { products, ..Work::moving(x.bytes() + y.bytes()) };
+        let forward = forward.with_scratch(event::forward_scratch(sizes, x)).unpacking(x.bytes());
         let backward = Work { products: 2. * products, ..Work::moving(2 * (x.bytes() + y.bytes())) };
-        Some(Footprint { output: y.dims, forward, backward, keeps_input: true, ..Footprint::default() })
+        let backward = backward.with_scratch(event::backward_scratch(sizes, x)).unpacking(x.bytes());
+        let input_scratch = sizes.input_scratch(x);
+        Some(Footprint {
+            output: y.dims,
+            forward,
+            backward,
+            input_scratch,
+            keeps_input: true,
+            ..Footprint::default()
+        })
     }
 
     fn is_time_chunkable(&self) -> bool {

@@ -43,7 +43,8 @@ use crate::module::{Context, Footprint, Incoming, Work};
 pub(super) fn footprint(x: &Incoming) -> Footprint {
     let v = x.elements() / x.dims.first().copied().unwrap_or(1).max(1) * x.dtype.size_in_bytes().max(4);
     let forward = Work::moving(2 * x.bytes()).with_scratch(v);
-    Footprint { forward, backward: Work::moving(3 * x.bytes()), ..Footprint::elementwise(x).keeping_input() }
+    let backward = Work::moving(3 * x.bytes());
+    Footprint { forward, backward, state: v, ..Footprint::elementwise(x).keeping_input() }
 }
 
 /// How errors call the layer that runs: its path, or its type if it is the whole model.

@@ -13,6 +13,7 @@
 //! A product is the sum, tile by tile of [`TILE`] words, of sums in ascending order from zero: what else is computed, in which
 //! blocks, and with which instructions, does not show.
 
+mod footprint;
 mod gradient;
 mod product;
 mod rows;
@@ -20,6 +21,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use footprint::SpikeSizes;
 pub(crate) use gradient::add_weight_gradient;
 pub(crate) use product::add_products;
 pub(crate) use rows::SpikeRows;

@@ -22,14 +22,16 @@ impl<'a> Machine<'a> {
         // The potentials after the window, of all channels.
         let window = behind.first().and_then(|norm| norm.input.dims.first().copied()).unwrap_or(1).max(1);
         let potentials = self.heap.take(z.bytes() / window);
-        self.blocks(behind.first().map_or(0, |norm| in_block(&norm.input)), 2);
+        if let Some(norm) = behind.first() {
+            self.blocks(Blocks::of_window(&norm.input), 2);
+        }
         drop(potentials);
         z
     }
 
     /// A few channels at a time, in each thread: so many copies of them.
-    pub(super) fn blocks(&mut self, block: usize, copies: usize) {
-        drop(self.heap.take(block * copies * self.costs.threads()));
+    pub(super) fn blocks(&mut self, blocks: Blocks, copies: usize) {
+        drop(self.heap.take(blocks.bytes * copies * self.costs.threads().min(blocks.count)));
     }
 
     pub(super) fn back_in_place(
@@ -49,30 +51,34 @@ impl<'a> Machine<'a> {
         let before = &all[..layer];
         let wants_features = wants_input || before.iter().any(|node| !node.parameters.is_empty());
         // What goes into the layer: what is kept, or what comes before it, computed again.
+        let stays_packed = before.is_empty() && kept.is_packed && are_bits(&kept, with_weights);
         let features = match before.is_empty() {
-            // Bits are worked on as they are.
+            // Bits are given to the layer as they are.
             true => (kept.is_packed && !are_bits(&kept, with_weights))
                 .then(|| self.heap.take(with_weights.input.bytes())),
             false => Some(self.again(before, kept.input.clone())),
         };
+        let dy = self.heap.own(dy);
         self.weight_gradients(norm);
         let channels = groups.last().map_or(1, |group| group.end).max(1);
         for group in groups {
             let bytes = with_weights.output.bytes() / channels * group.len();
-            let z = self.group(with_weights, group, bytes);
+            let z = self.group(with_weights, group, bytes, stays_packed);
             let share = group.len() as f64 / channels as f64;
             for node in [norm, neurons] {
                 self.seconds += self.costs.seconds(node.footprint().forward.times(share));
                 self.seconds += self.costs.seconds(node.footprint().backward.times(share));
             }
-            self.blocks(in_block(&norm.input), 3);
+            self.blocks(Blocks::of_window(&norm.input), 3);
             drop(z);
         }
         let footprint = with_weights.footprint();
         self.weight_gradients(with_weights);
+        let unpacked = self.heap.take(if stays_packed { footprint.backward.unpacks } else { 0 });
         self.work(footprint.backward);
+        drop(unpacked);
         let at_features =
-            wants_features.then(|| self.in_place_of(dy, with_weights.input.bytes(), footprint.is_in_place));
+            wants_features.then(|| self.input_gradient(dy, with_weights.input.bytes(), &footprint));
         drop(features);
         let at_features = at_features?;
         if before.is_empty() {
@@ -83,7 +89,7 @@ impl<'a> Machine<'a> {
             let back = |machine: &mut Self, dy, node: &&Node| {
                 let footprint = node.footprint();
                 machine.work(footprint.backward);
-                machine.in_place_of(dy, node.input.bytes(), footprint.is_in_place)
+                machine.input_gradient(dy, node.input.bytes(), &footprint)
             };
             let dx = before.iter().rev().fold(at_features, |dy, node| back(self, dy, node));
             return wants_input.then_some(dx);
@@ -103,11 +109,14 @@ impl<'a> Machine<'a> {
         layers.iter().fold(x, |x, node| self.layer(node, Flow { buffer: x, tracked: false }, None).buffer)
     }
 
-    /// The output of some channels of a layer.
-    fn group(&mut self, node: &Node, channels: &Range<usize>, bytes: usize) -> Buffer {
+    /// The output of some channels of a layer, of an input that may come as bits.
+    fn group(&mut self, node: &Node, channels: &Range<usize>, bytes: usize, is_packed: bool) -> Buffer {
         let footprint = node.footprint_of_channels(channels.clone());
         let z = self.heap.take(bytes);
-        self.work(footprint.unwrap_or_else(|| node.footprint()).forward);
+        let work = footprint.unwrap_or_else(|| node.footprint()).forward;
+        let unpacked = self.heap.take(if is_packed { work.unpacks } else { 0 });
+        self.work(work);
+        drop(unpacked);
         z
     }
 
@@ -128,11 +137,12 @@ impl<'a> Machine<'a> {
         for node in before {
             features = self.layer(node, features, Some(&mut tape));
         }
+        let dy = self.heap.own(dy);
         let channels = groups.last().map_or(1, |group| group.end).max(1);
         for group in groups {
             let share = group.len() as f64 / channels as f64;
             let bytes = |whole: usize| (whole as f64 * share) as usize;
-            let z = self.group(with_weights, group, bytes(with_weights.output.bytes()));
+            let z = self.group(with_weights, group, bytes(with_weights.output.bytes()), false);
             let normalized = self.heap.take(z.bytes());
             // The neurons' graph, and the gradient that goes back through it.
             let mut kept = Vec::new();
@@ -151,16 +161,15 @@ impl<'a> Machine<'a> {
         let footprint = with_weights.footprint();
         self.weight_gradients(with_weights);
         self.work(footprint.backward);
-        let at_features = features
-            .tracked
-            .then(|| self.in_place_of(dy, with_weights.input.bytes(), footprint.is_in_place))?;
+        let at_features =
+            features.tracked.then(|| self.input_gradient(dy, with_weights.input.bytes(), &footprint))?;
         drop(features);
         self.backward(tape, at_features)
     }
 }
 
 /// Whether an input is kept as one bit an element.
-fn are_bits(kept: &Kept, node: &Node) -> bool {
+pub(super) fn are_bits(kept: &Kept, node: &Node) -> bool {
     node.input.densities.is_some() && kept.input.bytes() == node.input.elements().div_ceil(64) * 8
 }
 
@@ -169,9 +178,24 @@ fn is_linear_map(node: &Node) -> bool {
     matches!(&node.step, Step::Part { part, .. } if part.linear_map().is_some())
 }
 
-/// Bytes of the channels that are done together.
-pub(super) fn in_block(z: &Incoming) -> usize {
-    let channel = z.elements() / z.dims.get(2).copied().unwrap_or(1).max(1);
-    let width = (IN_PLACE_BLOCK / channel.max(1)).max(1);
-    channel * width * z.dtype.size_in_bytes()
+/// Channels that are done together, in so many time steps: the bytes of a block of them, and how many blocks there are.
+#[derive(Clone, Copy)]
+pub(super) struct Blocks {
+    bytes: usize,
+    count: usize,
+}
+
+impl Blocks {
+    /// Those of a window, or of some of its time steps.
+    pub(super) fn of(z: &Incoming, steps: usize) -> Self {
+        let channels = z.dims.get(2).copied().unwrap_or(1).max(1);
+        let channel = z.elements() / channels / z.dims.first().copied().unwrap_or(1).max(1) * steps;
+        let width = (IN_PLACE_BLOCK / channel.max(1)).clamp(1, channels);
+        Blocks { bytes: channel * width * z.dtype.size_in_bytes(), count: channels.div_ceil(width) }
+    }
+
+    /// Those of a whole window.
+    pub(super) fn of_window(z: &Incoming) -> Self {
+        Self::of(z, z.dims.first().copied().unwrap_or(1))
+    }
 }

@@ -25,6 +25,11 @@ use tape::Tape;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Prediction {
     /// The highest number of bytes that are alive at once, beyond those before the step.
+    ///
+    /// The loss is taken to be one that sums the output up at once: `mean_all`, `sum_all`, or a mean over time as in
+    /// [`cross_entropy_of_mean`](crate::nn::cross_entropy_of_mean). It keeps the output and makes three buffers of its size,
+    /// the gradient with what Candle adds it to. A loss that computes something of every element, as [`tet`](crate::nn::tet)
+    /// does, takes some more of that size; with few classes, all of that is little.
     pub peak: usize,
     /// Bytes that are kept from forward to backward, with those of the output.
     pub held: usize,
@@ -57,20 +62,46 @@ pub(super) fn predict(traced: &Traced, plan: &Plan, costs: &CostTable) -> Predic
     let y = machine.forward(&traced.nodes, "", x, Some(&mut tape));
     let held = machine.heap.live();
     machine.heap.enter("loss");
-    // The loss: its values, and the gradient of the output.
-    let gradient = machine.heap.take(traced.output.bytes());
-    let tracked = y.tracked;
-    drop(y);
-    machine.heap.mark("loss".into());
-    if tracked {
+    if y.tracked {
+        let loss = LossBytes::of(traced);
+        let gradient = machine.heap.take_foreign(loss.gradient);
+        drop(machine.heap.take(loss.beside));
+        machine.heap.mark("loss".into());
         drop(machine.backward(tape, gradient));
-        // Candle adds the gradient of each weight to zeros.
         machine.heap.enter("gradients");
-        let most = machine.gradients.values().map(Buffer::bytes).max().unwrap_or_default();
-        drop(machine.heap.take(2 * most));
+        drop(machine.heap.take(2 * machine.deferred));
         machine.heap.mark("gradients".into());
     }
+    // The loss keeps the output until backward is over.
+    drop(y);
     machine.finish(held)
+}
+
+/// What a loss takes: one that reduces the output at once, as `mean_all`, `sum_all` and the mean over time of
+/// [`cross_entropy_of_mean`](crate::nn::cross_entropy_of_mean) and [`mse_of_rates`](crate::nn::mse_of_rates) do. What they
+/// compute of the reduced output is not counted, nor what others compute of each element.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LossBytes {
+    /// The output, which Candle's graph keeps.
+    pub(super) output: usize,
+    /// Its gradient.
+    pub(super) gradient: usize,
+    /// What exists beside the two for a moment: Candle adds a gradient to zeros, and so once more through a view.
+    pub(super) beside: usize,
+}
+
+impl LossBytes {
+    pub(super) fn of(traced: &Traced) -> Self {
+        let output = traced.output.bytes();
+        let last =
+            leaves(&traced.nodes).last().map(|node| node.is_view() && node.input.dims != node.output.dims);
+        LossBytes { output, gradient: output, beside: if last == Some(true) { 2 * output } else { output } }
+    }
+
+    /// All of it.
+    pub(super) fn all(self) -> usize {
+        self.output + self.gradient + self.beside
+    }
 }
 
 /// What one piece of the model takes by itself: the unit that an exact search puts plans together from.
@@ -88,7 +119,14 @@ pub(super) struct Unit {
 }
 
 /// The unit of consecutive nodes under a plan for them alone.
-pub(super) fn unit(nodes: &[Node], parent: &str, tracked: bool, plan: &Plan, costs: &CostTable) -> Unit {
+///
+/// `is_last`: the gradient that comes in is the loss's.
+pub(super) fn unit(
+    nodes: &[Node],
+    (parent, tracked, is_last): (&str, bool, bool),
+    plan: &Plan,
+    costs: &CostTable,
+) -> Unit {
     let mut machine = Machine::new(plan, costs);
     let input = machine.heap.take(nodes.first().map_or(0, |node| node.input.bytes()));
     let output = nodes.last().map_or(0, |node| node.output.bytes());
@@ -99,7 +137,7 @@ pub(super) fn unit(nodes: &[Node], parent: &str, tracked: bool, plan: &Plan, cos
     let keeps_input = input.is_shared();
     let held = machine.heap.live() - input.bytes();
     drop(input);
-    let gradient = machine.heap.take(output);
+    let gradient = if is_last { machine.heap.take_foreign(output) } else { machine.heap.take(output) };
     machine.heap.restart();
     drop(machine.backward(tape, gradient));
     Unit { forward, held, keeps_input, backward: machine.heap.peak(), seconds: machine.seconds }
@@ -122,6 +160,8 @@ struct Machine<'a> {
     /// Gradients of weights.
     gradients: HashMap<TensorId, Buffer>,
     segments: BTreeMap<String, SegmentPrediction>,
+    /// The largest gradient of a weight that Candle gets when all others are there.
+    deferred: usize,
     /// How deep in segments.
     depth: usize,
 }
@@ -135,6 +175,7 @@ impl<'a> Machine<'a> {
             seconds: 0.,
             gradients: HashMap::new(),
             segments: BTreeMap::new(),
+            deferred: 0,
             depth: 0,
         }
     }
@@ -194,6 +235,27 @@ impl<'a> Machine<'a> {
         for &(id, bytes) in &node.parameters {
             let heap = &self.heap;
             self.gradients.entry(id).or_insert_with(|| heap.take(bytes));
+        }
+    }
+
+    /// What Candle takes when it adds the gradients of a function's weights to zeros: at once, or, where they have a node of
+    /// their own in the graph because they do not fit one with the input, when it has been everywhere else.
+    fn deliver_weights(&mut self, nodes: &[&Node], wants_input: bool) {
+        /// Arguments of a node.
+        const ARGUMENTS: usize = 3;
+        if self.depth > 0 {
+            return;
+        }
+        let mut all: Vec<(TensorId, usize)> = Vec::new();
+        for &parameter in nodes.iter().flat_map(|node| &node.parameters) {
+            if all.iter().all(|(known, _)| *known != parameter.0) {
+                all.push(parameter);
+            }
+        }
+        let most = all.iter().map(|&(_, bytes)| bytes).max().unwrap_or_default();
+        match all.len() > 1 && all.len() + usize::from(wants_input) > ARGUMENTS {
+            true => self.deferred = self.deferred.max(most),
+            false => drop(self.heap.take(2 * most)),
         }
     }
 
@@ -258,7 +320,10 @@ pub(super) fn guesses(nodes: &[Node]) -> Vec<String> {
             }
         }
         Body::Chain(nodes) => guesses(nodes),
-        Body::Join { branches, .. } => branches.iter().flat_map(|branch| guesses(branch)).collect(),
+        Body::Join { branches, .. } => {
+            let inside = branches.iter().flat_map(|branch| guesses(branch));
+            inside.chain(node.joins_by_method().then(|| node.path.clone())).collect()
+        }
     };
     nodes.iter().flat_map(inside).collect()
 }

@@ -27,12 +27,12 @@ impl<'a> Machine<'a> {
             Way::TimeChunks(pieces) => self.in_time(key, nodes, pieces, compressor, x, tape),
             way => {
                 let before = self.seconds;
+                let parameters = nodes.iter().any(|node| !node.parameters.is_empty());
                 let y = match &way {
                     Way::InPlace { .. } => self.first_pass_in_place(nodes, x.buffer.clone()),
-                    _ => self.first_pass_by_graph(nodes, x.buffer.clone()),
+                    _ => self.first_pass_by_graph(nodes, x.buffer.clone(), x.tracked || parameters),
                 };
                 let seconds = self.seconds - before;
-                let parameters = nodes.iter().any(|node| !node.parameters.is_empty());
                 let parts = Parts::Whole { nodes, way };
                 self.kept(key, parts, (nodes.first(), compressor), (x, parameters, seconds), tape, y)
             }
@@ -54,9 +54,15 @@ impl<'a> Machine<'a> {
         y: Buffer,
     ) -> Flow {
         let tracked = x.tracked || has_parameters;
+        if !tracked {
+            // There is nothing to go back for.
+            self.segments.entry(key.to_owned()).or_default();
+            return Flow { buffer: y, tracked };
+        }
         let kept = match first.and_then(|node| packed_bytes(node, compressor)) {
             Some(bytes) => {
-                self.work(Work::moving(x.buffer.bytes()));
+                // The model's own input takes no buffer of the step's, but is packed like any other.
+                self.work(Work::moving(first.map_or(0, |node| node.input.bytes())));
                 Kept { input: self.heap.take(bytes), is_packed: true }
             }
             None => Kept { input: x.buffer.clone(), is_packed: false },
@@ -64,10 +70,7 @@ impl<'a> Machine<'a> {
         let segment = self.segments.entry(key.to_owned()).or_default();
         segment.held += kept.input.bytes();
         segment.recompute_seconds += seconds;
-        if tracked {
-            let segment = Segment { key: key.to_owned(), parts, kept, wants_input: x.tracked };
-            tape.push(Entry::Segment(segment));
-        }
+        tape.push(Entry::Segment(Segment { key: key.to_owned(), parts, kept, wants_input: x.tracked }));
         Flow { buffer: y, tracked }
     }
 
@@ -112,6 +115,10 @@ impl<'a> Machine<'a> {
     pub(super) fn segment_back(&mut self, segment: Segment<'_>, dy: Buffer) -> Option<Buffer> {
         let Segment { key, parts, kept, wants_input } = segment;
         self.enter(&key);
+        let with_weights: Vec<&Node> = match &parts {
+            Parts::InTime { leaves, .. } => leaves.clone(),
+            Parts::Whole { nodes, .. } => nodes.iter().collect(),
+        };
         self.depth += 1;
         let dx = match parts {
             Parts::InTime { leaves, chunks } => self.back_in_time(&leaves, &chunks, kept, wants_input, dy),
@@ -124,6 +131,7 @@ impl<'a> Machine<'a> {
             Parts::Whole { nodes, .. } => self.back_by_graph(nodes, kept, wants_input, dy),
         };
         self.depth -= 1;
+        self.deliver_weights(&with_weights, wants_input);
         self.mark(mark_name(&key, "backward"));
         dx
     }
@@ -134,9 +142,12 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// The first pass keeps nothing; its outputs are copied out of it.
-    fn first_pass_by_graph(&mut self, nodes: &[Node], x: Buffer) -> Buffer {
+    /// The first pass keeps nothing; its outputs are copied out of it, if a graph is made.
+    fn first_pass_by_graph(&mut self, nodes: &[Node], x: Buffer, tracked: bool) -> Buffer {
         let y = self.plainly(nodes, Flow { buffer: x, tracked: false }, None).buffer;
+        if !tracked {
+            return y;
+        }
         let copy = self.heap.take(y.bytes());
         self.seconds += self.costs.seconds(Work::moving(2 * y.bytes()));
         copy
@@ -146,6 +157,12 @@ impl<'a> Machine<'a> {
         let x = self.unpacked(kept, nodes.first(), wants_input);
         let mut tape = Tape::default();
         let y = self.plainly(nodes, Flow { buffer: x, tracked: wants_input }, Some(&mut tape));
+        if tape.is_empty() && wants_input {
+            // A leaf that is the output too is left to Candle.
+            let sum = self.heap.take_foreign(dy.bytes());
+            drop(self.heap.take(dy.bytes()));
+            return Some(sum);
+        }
         drop(y);
         self.backward(tape, dy)
     }

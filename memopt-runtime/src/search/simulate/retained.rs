@@ -2,6 +2,7 @@
 
 use super::tape::{Branch, Entry, Tape};
 use super::{Flow, Machine};
+use crate::module::{Footprint, Handing, Step};
 use crate::search::heap::Buffer;
 use crate::search::outline::{Body, Node};
 
@@ -58,7 +59,10 @@ impl<'a> Machine<'a> {
             if !keeps_outputs {
                 outputs.clear();
             }
-            tape.push(Entry::Join { node, branches: ran, outputs });
+            // Each is for the gradients of the others.
+            let wants = |but: usize| ran.iter().enumerate().any(|(index, of)| index != but && of.tracked);
+            let kept = outputs.into_iter().enumerate().map(|(index, y)| wants(index).then_some(y)).collect();
+            tape.push(Entry::Join { node, branches: ran, outputs: kept });
         }
         Flow { buffer, tracked }
     }
@@ -67,7 +71,9 @@ impl<'a> Machine<'a> {
     pub(super) fn entry(&mut self, entry: Entry<'_>, dy: Buffer) -> Option<Buffer> {
         match entry {
             Entry::Layer { node, input, besides, wants_input } => {
-                self.layer_back(node, (input, besides), wants_input, dy)
+                let dx = self.layer_back(node, (input, besides), wants_input, dy);
+                self.deliver_weights(&[node], wants_input);
+                dx
             }
             Entry::Join { node, branches, outputs } => self.join_back(node, branches, outputs, dy),
             Entry::Segment(segment) => self.segment_back(segment, dy),
@@ -83,11 +89,28 @@ impl<'a> Machine<'a> {
     ) -> Option<Buffer> {
         self.enter(&node.path);
         let footprint = node.footprint();
+        let dy = self.heap.own(dy);
         self.weight_gradients(node);
         self.work(footprint.backward);
-        let dx = wants_input.then(|| self.in_place_of(dy, node.input.bytes(), footprint.is_in_place));
+        let dx = wants_input.then(|| self.input_gradient(dy, node.input.bytes(), &footprint));
         drop(kept);
         dx
+    }
+
+    /// The gradient of a layer's input, of so many bytes.
+    pub(super) fn input_gradient(&mut self, dy: Buffer, bytes: usize, footprint: &Footprint) -> Buffer {
+        match footprint.is_in_place && bytes <= dy.bytes() {
+            true => {
+                drop(self.heap.take(footprint.input_scratch));
+                self.in_place_of(dy, bytes, true)
+            }
+            false => {
+                let dx = self.heap.take(bytes);
+                drop(self.heap.take(footprint.input_scratch));
+                drop(dy);
+                dx
+            }
+        }
     }
 
     /// The gradient of an input, in the place of that of the output where it is written there and fits.
@@ -110,24 +133,16 @@ impl<'a> Machine<'a> {
         &mut self,
         node: &Node,
         branches: Vec<Branch<'_>>,
-        outputs: Vec<Buffer>,
+        outputs: Vec<Option<Buffer>>,
         dy: Buffer,
     ) -> Option<Buffer> {
         self.enter(&node.path);
-        let Body::Join { footprint, .. } = &node.body else { return None };
+        let (Body::Join { footprint, .. }, Step::Join { op, .. }) = (&node.body, &node.step) else {
+            return None;
+        };
+        let dy = self.heap.own(dy);
         self.work(footprint.backward);
-        // The last one has the gradient's own buffer.
-        let mut dy = Some(dy);
-        let mut gradients: Vec<Option<Buffer>> = Vec::with_capacity(branches.len());
-        let last = branches.iter().rposition(|branch| branch.tracked);
-        for (index, branch) in branches.iter().enumerate() {
-            gradients.push(match (branch.tracked, Some(index) == last && outputs.is_empty()) {
-                (false, _) => None,
-                (true, true) => dy.take(),
-                (true, false) => Some(self.heap.take(branch.output)),
-            });
-        }
-        drop((dy, outputs));
+        let gradients = self.handed_on(op.handing(), &branches, outputs, dy);
         // A branch of nothing hands its gradient on at once.
         let mut dx: Option<Buffer> = None;
         let mut waiting = Vec::new();
@@ -143,5 +158,51 @@ impl<'a> Machine<'a> {
             dx = dx.or(of_branch);
         }
         dx
+    }
+
+    /// The gradients of the branches, of those that want one.
+    fn handed_on(
+        &mut self,
+        handing: Handing,
+        branches: &[Branch<'_>],
+        mut outputs: Vec<Option<Buffer>>,
+        dy: Buffer,
+    ) -> Vec<Option<Buffer>> {
+        let mut dy = Some(dy);
+        let last = branches.iter().rposition(|branch| branch.tracked);
+        let mut gradients = Vec::with_capacity(branches.len());
+        for (index, branch) in branches.iter().enumerate() {
+            let gradient = match handing {
+                // Of all, whether they want it or not.
+                Handing::Parts => Some(self.heap.take(branch.output)),
+                _ if !branch.tracked => None,
+                Handing::Copies if Some(index) == last => dy.take(),
+                Handing::Copies => Some(self.heap.take(branch.output)),
+                Handing::Products { inverted } => {
+                    let product = self.heap.take(branch.output);
+                    // What it was made of goes, where there are two.
+                    let of = |index: usize| if index == 0 { 1 } else { 0 };
+                    let other = outputs.get_mut(of(index)).filter(|_| branches.len() == 2).map(Option::take);
+                    match (inverted, index) {
+                        // The negative of the product with the second.
+                        (true, 0) => {
+                            drop(other);
+                            let negative = self.heap.take(branch.output);
+                            drop(product);
+                            Some(negative)
+                        }
+                        // The product with one minus the first.
+                        (true, _) => {
+                            drop(self.heap.take(branch.output));
+                            Some(product)
+                        }
+                        (false, _) => Some(product),
+                    }
+                }
+            };
+            gradients.push(gradient);
+        }
+        drop((dy, outputs));
+        gradients.into_iter().zip(branches).map(|(gradient, of)| gradient.filter(|_| of.tracked)).collect()
     }
 }

@@ -13,8 +13,8 @@ pub(super) struct Tape<'n>(Vec<Entry<'n>>);
 pub(super) enum Entry<'n> {
     /// A layer, with its input if it keeps that.
     Layer { node: &'n Node, input: Option<Buffer>, besides: Buffer, wants_input: bool },
-    /// Branches over one input, with what their join keeps.
-    Join { node: &'n Node, branches: Vec<Branch<'n>>, outputs: Vec<Buffer> },
+    /// Branches over one input, with those outputs that their join keeps.
+    Join { node: &'n Node, branches: Vec<Branch<'n>>, outputs: Vec<Option<Buffer>> },
     /// A segment, with its input as it is kept.
     Segment(Segment<'n>),
 }

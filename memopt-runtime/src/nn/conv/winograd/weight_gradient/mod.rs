@@ -107,7 +107,10 @@ pub(in crate::nn::conv) fn scratch(tiles: &Tiles, images: usize, threads: usize)
     let bands = (images * cut.bands).max(1);
     let together = (threads * TRANSFORMED / (slots * slot)).clamp(1, bands);
     let sums = tiles.outputs.next_multiple_of(LANES) * tiles.inputs * AREA;
-    sums + together * slots * slot + threads * Layout::new(cut.width, cut.width).len()
+    // Rows of pixels around those of a band of tiles.
+    let pixels =
+        (2 * cut.rows + 2).min(tiles.from[0].max(tiles.to[0])) * tiles.from[1].max(tiles.to[1]) * LANES;
+    sums + together * slots * slot + threads * (pixels + Layout::new(cut.width, cut.width).len())
 }
 
 /// Whether a row of tiles of all channels is short enough to be worked on as a whole.
