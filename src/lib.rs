@@ -225,7 +225,8 @@ pub use memopt_runtime::module::Checkpointable;
 pub use memopt_runtime::parameters::Parameters;
 pub use memopt_runtime::search::optimize;
 pub use memopt_runtime::{
-    autograd, checkpoint, compress, memory, module, nn, parameters, plan, search, Error, Phase, Result,
+    autograd, checkpoint, compress, memory, module, nn, parameters, plan, search, snapshot, Error,
+    Phase, Result,
 };
 
 /// What most programs need: `use memopt::prelude::*;`.

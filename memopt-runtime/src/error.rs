@@ -338,6 +338,10 @@ pub enum Error {
     #[error(transparent)]
     Memory(#[from] crate::memory::MemoryError),
 
+    /// A snapshot could not be written or read.
+    #[error(transparent)]
+    Snapshot(#[from] crate::snapshot::SnapshotError),
+
     /// An error of Candle's own.
     #[error(transparent)]
     Candle(candle_core::Error),

@@ -3,6 +3,7 @@
 //! Modules depend downwards only:
 //!
 //! ```text
+//! snapshot      checkpoint files
 //! search        a plan for a model: what a step would take, presets, a memory budget
 //! nn            layers, neurons, losses
 //! checkpoint    segments: closures and parts of models whose inner state is recomputed in backward instead of kept
@@ -30,6 +31,7 @@ pub mod parameters;
 mod path;
 pub mod plan;
 pub mod search;
+pub mod snapshot;
 mod storage;
 
 pub use error::{Error, Phase, Result};
