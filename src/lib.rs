@@ -225,7 +225,7 @@ pub use memopt_runtime::module::Checkpointable;
 pub use memopt_runtime::parameters::Parameters;
 pub use memopt_runtime::search::optimize;
 pub use memopt_runtime::{
-    autograd, checkpoint, compress, memory, module, nn, parameters, plan, search, snapshot, Error,
+    autograd, checkpoint, compress, data, memory, module, nn, parameters, plan, search, snapshot, Error,
     Phase, Result,
 };
 

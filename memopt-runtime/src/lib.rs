@@ -3,6 +3,7 @@
 //! Modules depend downwards only:
 //!
 //! ```text
+//! data          batches of a data set: shuffled, shared out to ranks, made ahead, resumable
 //! snapshot      checkpoint files
 //! search        a plan for a model: what a step would take, presets, a memory budget
 //! nn            layers, neurons, losses
@@ -21,6 +22,7 @@ mod arrangement;
 pub mod autograd;
 pub mod checkpoint;
 pub mod compress;
+pub mod data;
 mod error;
 mod inside;
 pub mod memory;
