@@ -68,7 +68,7 @@ fn after_every_kill_the_latest_one_is_whole() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), 2).unwrap();
     let (mut last, mut interrupted) = (0, 0);
-    for round in 0..40u64 {
+    for round in 0..100u64 {
         let mut child = start(folder.path(), "");
         // Some moments after it has begun, and some while it starts.
         let begun = || store.steps().unwrap().last().is_some_and(|&step| step > last);
@@ -91,11 +91,9 @@ fn after_every_kill_the_latest_one_is_whole() {
             }
             None => assert_eq!(last, 0),
         }
-        // At most one more than is kept: the kill may have come before the deletion.
-        assert!(store.steps().unwrap().len() <= 3);
     }
-    assert!(last >= 30 && interrupted > 0, "{last} steps, {interrupted} kills within a save");
-    // What they left is gone after the next save.
+    assert!(last >= 80 && interrupted > 0, "{last} steps, {interrupted} kills within a save");
+    // What they left is gone after the next save, and what they came not to delete too.
     store.save(last + 1, &of_step(last + 1)).unwrap();
     assert_eq!((parts(folder.path()), store.steps().unwrap().len()), (0, 2));
 }

@@ -107,7 +107,8 @@ impl Snapshot {
     /// Through a symbolic link, the file behind it is replaced.
     ///
     /// # Errors
-    /// A [`SnapshotError`]; what was at the path is still there then.
+    /// A [`SnapshotError`]; what was at the path is still there then. (Should the folder alone not be brought to the disk, the
+    /// new file is there.)
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         atomic::replace(path, |file| write::write(self, file, path))

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why a snapshot was not written or read. Nothing is changed then: an old file is still there as it was.
+/// Why a snapshot was not written or read. An old file is still there then as it was.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
