@@ -225,8 +225,8 @@ pub use memopt_runtime::module::Checkpointable;
 pub use memopt_runtime::parameters::Parameters;
 pub use memopt_runtime::search::optimize;
 pub use memopt_runtime::{
-    autograd, checkpoint, compress, dist, memory, module, nn, parameters, plan, search, train, Error, Phase,
-    Result,
+    autograd, checkpoint, compress, data, dist, memory, module, nn, parameters, plan, search, snapshot,
+    train, Error, Phase, Result,
 };
 
 /// What most programs need: `use memopt::prelude::*;`.

@@ -410,6 +410,14 @@ pub enum Error {
     #[error(transparent)]
     Group(#[from] crate::dist::GroupError),
 
+    /// A snapshot could not be written or read.
+    #[error(transparent)]
+    Snapshot(#[from] crate::snapshot::SnapshotError),
+
+    /// A data set or its loader gave no batch.
+    #[error(transparent)]
+    Data(#[from] crate::data::DataError),
+
     /// An error of Candle's own.
     #[error(transparent)]
     Candle(candle_core::Error),

@@ -4,6 +4,8 @@
 //!
 //! ```text
 //! train         optimizers, gradient accumulation, loss scaling, clipping, schedules
+//! data          batches of a data set: shuffled, shared out to ranks, made ahead, resumable
+//! snapshot      checkpoint files
 //! search        a plan for a model: what a step would take, presets, a memory budget
 //! nn            layers, neurons, losses
 //! dist          process groups: ranks that add up their gradients
@@ -22,6 +24,7 @@ mod arrangement;
 pub mod autograd;
 pub mod checkpoint;
 pub mod compress;
+pub mod data;
 pub mod dist;
 mod error;
 mod inside;
@@ -33,6 +36,7 @@ pub mod parameters;
 mod path;
 pub mod plan;
 pub mod search;
+pub mod snapshot;
 mod storage;
 pub mod train;
 
