@@ -189,3 +189,33 @@ fn halves_alone_train_in_another_way() {
     };
     assert_ne!(of(&x), of(&x.narrow(1, 0, 1).unwrap()));
 }
+
+/// A block so large that it is gone back through in groups of channels: ranks of other batches ask for the same groups.
+#[test]
+fn ranks_with_batches_of_their_own_sizes_ask_for_the_same_groups_of_channels() {
+    let x = Values::new(5).spikes(&[4, 8, 2, 48, 48], 0.2, DType::F32).unwrap();
+    let step = |session: Session, x: &Tensor| {
+        let variables = VarMap::new();
+        let vb = seeded(&variables, 3, DType::F32, CPU);
+        let config = Conv2dConfig::default().padding(1).bias(false);
+        let block = Block {
+            conv: Conv2d::new(2, 128, 3, config, vb.pp("conv")).unwrap(),
+            bn: BatchNorm2d::new(128, Default::default(), vb.pp("bn")).unwrap(),
+            neuron: Lif::new(2.).unwrap(),
+        };
+        let net = Planned::new(vec![block], "0: gc".parse().unwrap(), session).unwrap();
+        let y = net.run(x, true).unwrap().into_dense("y").unwrap();
+        y.sum_all().unwrap().backward().unwrap();
+    };
+    let pair =
+        Arc::new(Pair { barrier: Barrier::new(2), slots: Default::default(), asked: AtomicUsize::new(0) });
+    std::thread::scope(|scope| {
+        for rank in 0..2 {
+            let part = if rank == 0 { x.narrow(1, 0, 1) } else { x.narrow(1, 1, 7) }.unwrap();
+            let session = Session::new(0).with_norm_group(Arc::new(Rank { pair: pair.clone(), rank }));
+            scope.spawn(move || step(session, &part));
+        }
+    });
+    let asked = pair.asked.load(Ordering::Relaxed);
+    assert!(asked > 4 && asked % 2 == 0, "{asked}: one group only");
+}

@@ -134,7 +134,8 @@ pub(crate) fn owned(tensor: &Tensor) -> Result<CpuStorage> {
     copy_of(tensor)?.ok_or_else(|| candle_core::Error::Msg("a tensor on the CPU expected".into()))
 }
 
-/// The buffer of a tensor that nobody else has, without a copy; the tensor is empty then.
+/// The buffer of a tensor, without a copy; the tensor is empty then, and so is every other one over the same storage: it must
+/// be one that nobody else has, as what a function has just computed. (`contiguous` may give the tensor it was called on.)
 pub(crate) fn taken(tensor: Tensor) -> Result<CpuStorage> {
     if tensor.elem_count() == 0 {
         // Candle writes over no tensor without elements.

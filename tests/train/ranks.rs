@@ -177,3 +177,64 @@ fn norms_that_are_not_coupled_cannot_be_synchronized() {
     let error = Accumulator::new(Looking::at(&parameters), config).unwrap_err().to_string();
     assert!(error.contains("with_norm_group"), "{error}");
 }
+
+/// The other ranks' norms wait for the sums of the one whose loss is not finite.
+#[test]
+fn a_loss_that_is_not_finite_on_one_rank_skips_the_step_of_all_also_with_synchronized_norms() {
+    let data = Data::new(SAMPLES, 3);
+    let ran = group(2, |rank| {
+        let session = Session::new(0).with_norm_group(synchronized_norms(rank.clone()));
+        let net = net(true, "block: gc").with_session(session.clone());
+        let config =
+            AccumulatorConfig { steps: 2, norms: Norms::Synchronized(session), ..Default::default() };
+        let mut accumulator =
+            Accumulator::of_ranks(Looking::at(&parameters(&net)), config, rank.clone()).unwrap();
+        let mut seen = vec![];
+        for step in 0..6 {
+            let factor = if step == 2 && rank.rank() == 1 { f64::NAN } else { 1. };
+            let loss = (data.loss(&net, 4 * step, 4).affine(factor, 0.)).unwrap();
+            seen.extend(accumulator.backward(&loss, 4).unwrap().map(|step| step.skipped));
+        }
+        seen
+    });
+    assert_eq!(ran[0], [None, Some(Skipped::LossNotFinite), None]);
+    assert_eq!(ran[0], ran[1]);
+}
+
+#[test]
+fn half_precision_holds_the_counts_of_synchronized_micro_batches() {
+    for dtype in [candle_core::DType::F16, candle_core::DType::BF16] {
+        let w = candle_core::Var::ones(2, dtype, CPU).unwrap();
+        let parameters =
+            memopt::train::NamedParameters::new([("w".to_owned(), w.as_tensor().clone())]).unwrap();
+        let rank = Threads::group(1).pop().map(Arc::new).unwrap();
+        let session = Session::new(0).with_norm_group(synchronized_norms(rank.clone()));
+        let looking = Looking::at(&parameters);
+        let seen = looking.seen.clone();
+        let config = AccumulatorConfig { norms: Norms::Synchronized(session), ..Default::default() };
+        let mut accumulator = Accumulator::of_ranks(looking, config, rank).unwrap();
+        for count in [257, 70_000] {
+            let loss = (w.to_dtype(candle_core::DType::F32).unwrap().sum_all().unwrap() / 4.).unwrap();
+            let step = accumulator.backward(&loss.to_dtype(dtype).unwrap(), count).unwrap().unwrap();
+            assert_eq!(step.skipped, None, "{dtype:?} {count}");
+            let gradient = elements(&seen.lock().unwrap().pop().unwrap());
+            assert!(
+                gradient.iter().all(|g| (g - 0.25).abs() < 0.25 / 128.),
+                "{dtype:?} {count}: {gradient:?}"
+            );
+        }
+    }
+}
+
+/// Ranks that are at different norms must not add up what does not belong together.
+#[test]
+fn ranks_at_different_norms_are_an_error() {
+    use memopt::module::NormStatistics;
+    let ran = group(2, |rank| {
+        let norms = synchronized_norms(rank.clone());
+        let own = NormStatistics { mean: vec![1.], squares: vec![2.], count: 3. };
+        let part = if rank.rank() == 0 { "first" } else { "second" };
+        norms.statistics(part, &own).unwrap_err().to_string()
+    });
+    assert!(ran.iter().all(|error| error.contains("different norms")), "{ran:?}");
+}

@@ -54,13 +54,14 @@ fn time_first(part: &str, x: &Tensor) -> Result<Tensor> {
     if !x.track_op() || !x.device().is_cpu() {
         return swapped(x);
     }
-    let (y, input) = (swapped(&x.detach())?, x.shape().clone());
-    let shape = y.shape().clone();
-    let output = Output::new(storage::taken(y)?, shape.clone());
+    let (swapped, input) = (x.detach().transpose(0, 1)?, x.shape().clone());
+    let shape = swapped.shape().clone();
+    // A copy in any case: the other order of a transposed view is somebody else's buffer.
+    let output = Output::new(storage::owned(&swapped)?, shape.clone());
     let outputs = apply(part, vec![Edge::to(x)], vec![output], move |mut gradients| {
         let Some(dy) = gradients.pop().flatten() else { return Ok(vec![None]) };
         let dy = storage::into_tensor(dy.into_storage()?, shape, false);
-        Ok(vec![Some(Gradient::new(storage::taken(swapped(&dy)?)?, input))])
+        Ok(vec![Some(Gradient::new(storage::owned(&dy.transpose(0, 1)?)?, input))])
     })?;
     outputs.into_iter().next().ok_or_else(|| wrong(part, "its function gave no output"))
 }
@@ -68,4 +69,24 @@ fn time_first(part: &str, x: &Tensor) -> Result<Tensor> {
 /// A copy of a tensor, of which neither of the first two dimensions is one.
 fn swapped(x: &Tensor) -> Result<Tensor> {
     Ok(x.transpose(0, 1)?.contiguous()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use candle_core::{Device, Var};
+
+    /// Swapping a transposed view back gives the buffer of somebody else.
+    #[test]
+    fn a_transposed_input_keeps_its_values() {
+        let var = Var::rand(-1f32, 1., (3, 4, 5), &Device::Cpu).unwrap();
+        let before = var.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+        let y = time_first("time_first", &var.transpose(0, 1).unwrap()).unwrap();
+        assert_eq!(y.dims(), [3, 4, 5]);
+        assert_eq!(y.flatten_all().unwrap().to_vec1::<f32>().unwrap(), before);
+        let gradients = y.sqr().unwrap().sum_all().unwrap().backward().unwrap();
+        assert_eq!(var.flatten_all().unwrap().to_vec1::<f32>().unwrap(), before);
+        let gradient = gradients.get(&var).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap();
+        assert!(gradient.iter().zip(&before).all(|(g, x)| *g == 2. * x));
+    }
 }

@@ -3,7 +3,7 @@
 use super::budget::Choice;
 use super::cost::CostTable;
 use super::optimize::resident;
-use super::options::Options;
+use super::options::{wrong, Options};
 use super::outline::{leaves, Body, Size};
 use super::sample::Sample;
 use super::summary::Resident;
@@ -75,6 +75,9 @@ pub fn plan_for_batch<M: Checkpointable>(
     batch: usize,
     budget: usize,
 ) -> Result<Plan> {
+    if !(1..=LARGEST_BATCH).contains(&batch) {
+        return Err(wrong(format!("a batch of {batch} images; give 1 to {LARGEST_BATCH}")));
+    }
     let sample = sample.into();
     let costs = options.costs();
     let batches = Batches::of(model, &sample, options, &costs, "plan_for_batch")?;

@@ -77,10 +77,12 @@ impl<'a> Choice<'a> {
         let flow = Flow { bytes: traced.input.bytes(), source: Source::Resident, tracked: false };
         let labels = search.chain(&traced.nodes, "", flow, vec![Label::default()], &around);
         let ends = loss.all();
-        if gradients_at_the_end(&traced.nodes) > limit {
-            return None;
-        }
-        let fitting = labels.into_iter().filter(|label| label.held + ends <= limit);
+        let mut gradients = Parameters::default();
+        gradients.add(&traced.nodes);
+        // When backward has been everywhere, the loss still keeps the output.
+        let last = |label: &Label| loss.output + gradients.bytes + 2 * label.deferred;
+        let fits = |label: &Label| label.held + ends <= limit && last(label) <= limit;
+        let fitting = labels.into_iter().filter(fits);
         let best =
             fitting.min_by(|a, b| a.seconds.total_cmp(&b.seconds).then(a.segments.cmp(&b.segments)))?;
         Some(best.plan())
@@ -89,6 +91,10 @@ impl<'a> Choice<'a> {
     /// The smallest limit within which there is a plan, to a thousandth.
     pub(super) fn smallest_peak(&self, traced: &Traced) -> usize {
         let (mut low, mut high) = (0, predict(traced, &Plan::new(), self.costs).peak);
+        // Where predictions and the search differ by a little, the search counts.
+        while high < usize::MAX / 2 && self.fastest_within(traced, high).is_none() {
+            (low, high) = (high, high + high / 64 + 1);
+        }
         while high - low > (high / 1000).max(1) {
             let middle = low + (high - low) / 2;
             match self.fastest_within(traced, middle) {
@@ -112,20 +118,14 @@ fn paths_of(nodes: &[Node], paths: &mut BTreeSet<String>) {
     }
 }
 
-/// What is there when all gradients of weights are, and Candle adds the largest of them to zeros.
-fn gradients_at_the_end(nodes: &[Node]) -> usize {
-    let mut all = Parameters::default();
-    all.add(nodes);
-    let largest = nodes.iter().flat_map(|node| &node.parameters).map(|(_, bytes)| *bytes).max();
-    all.bytes + 2 * largest.unwrap_or_default()
-}
-
 /// A way to come to a place in the tree.
 #[derive(Debug, Clone, Default)]
 struct Label {
     /// Bytes that are kept.
     held: usize,
     seconds: f64,
+    /// The largest gradient of a weight that is added to zeros at the end.
+    deferred: usize,
     segments: usize,
     /// Which of the inputs of the joins around are kept as they are, each a bit.
     raw: u64,
@@ -338,6 +338,7 @@ impl Search<'_> {
             }
         }
         next.seconds += unit.seconds;
+        next.deferred = next.deferred.max(unit.deferred);
         if let Some((key, segment)) = pick {
             next.segments += 1;
             next.picks =
@@ -467,8 +468,10 @@ fn frontier(mut labels: Vec<Label>) -> Vec<Label> {
     });
     let mut best: Vec<Label> = Vec::new();
     for label in labels {
-        let is_worse =
-            best.iter().rev().any(|other| other.raw == label.raw && other.seconds <= label.seconds);
+        let is_as_good = |other: &Label| {
+            other.raw == label.raw && other.seconds <= label.seconds && other.deferred <= label.deferred
+        };
+        let is_worse = best.iter().rev().any(is_as_good);
         if !is_worse {
             best.push(label);
         }

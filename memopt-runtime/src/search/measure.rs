@@ -5,10 +5,9 @@
 //! scaled with it.
 
 use super::cost::CostTable;
-use super::outline::{Body, Node, Pace};
+use super::outline::{layers, Body, Node, Pace};
 use super::trace::Traced;
 use crate::autograd::{backward_from, Gradient};
-use crate::dist::Agreement;
 use crate::module::{Part, Session, Signal, Step, Work};
 use crate::nn::Stream;
 use crate::Result;
@@ -19,41 +18,31 @@ use std::time::{Duration, Instant};
 /// Runs of a layer; the fastest counts.
 const RUNS: usize = 3;
 
-/// Times all layers and sets their paces; in a group of processes, to those of the slowest.
-pub(super) fn set_paces(
-    traced: &mut Traced,
-    costs: &CostTable,
-    agreement: Option<&dyn Agreement>,
-) -> Result<()> {
-    let mut kinds = BTreeMap::new();
-    collect(&traced.nodes, &mut kinds);
-    let mut nanoseconds = Vec::with_capacity(2 * kinds.len());
-    for node in kinds.values() {
-        let [forward, backward] = times(node, &traced.device)?;
-        nanoseconds.extend([forward, backward].map(|time| time.as_nanos() as u64));
-    }
-    if let Some(agreement) = agreement {
-        nanoseconds = agreement.largest(&nanoseconds)?;
-    }
-    let paces: BTreeMap<String, Pace> = kinds
-        .into_iter()
-        .zip(nanoseconds.chunks_exact(2))
-        .map(|((kind, node), times)| {
-            let pace = |work: Work, time: Option<&u64>| {
-                let (predicted, time) = (costs.seconds(work), time.map_or(0., |&time| time as f64 * 1e-9));
-                if predicted > 0. && time > 0. {
-                    time / predicted
-                } else {
-                    1.
+/// Nanoseconds of forward and backward of each layer, in the order in which they run: the same layers on all processes of a
+/// group. Layers that are alike are timed once.
+pub(super) fn times(traced: &Traced) -> Result<Vec<u64>> {
+    let mut known: BTreeMap<String, [u64; 2]> = BTreeMap::new();
+    let mut all = Vec::new();
+    for node in layers(&traced.nodes) {
+        let times = match kind(node) {
+            None => [0; 2],
+            Some(kind) => match known.get(&kind) {
+                Some(&times) => times,
+                None => {
+                    let times = times_of(node, &traced.device)?.map(|time| time.as_nanos() as u64);
+                    known.insert(kind, times);
+                    times
                 }
-            };
-            let footprint = node.footprint();
-            let forward = pace(footprint.forward, times.first());
-            (kind, Pace { forward, backward: pace(footprint.backward, times.get(1)) })
-        })
-        .collect();
-    apply(&mut traced.nodes, &paces);
-    Ok(())
+            },
+        };
+        all.extend(times);
+    }
+    Ok(all)
+}
+
+/// Sets the paces of all layers by their [`times`].
+pub(super) fn set_paces(traced: &mut Traced, costs: &CostTable, times: &[u64]) {
+    apply(&mut traced.nodes, costs, &mut times.chunks_exact(2));
 }
 
 /// What tells layers apart that take different times.
@@ -66,35 +55,30 @@ fn kind(node: &Node) -> Option<String> {
     can_run.then(|| format!("{} {:?} {footprint:?} {shapes:?}", part.type_name(), node.input))
 }
 
-fn collect<'n>(nodes: &'n [Node], kinds: &mut BTreeMap<String, &'n Node>) {
+fn apply<'t>(nodes: &mut [Node], costs: &CostTable, times: &mut impl Iterator<Item = &'t [u64]>) {
     for node in nodes {
-        match &node.body {
-            Body::Chain(inside) => collect(inside, kinds),
-            Body::Join { branches, .. } => branches.iter().for_each(|branch| collect(branch, kinds)),
-            Body::Layer { .. } => {
-                if let Some(kind) = kind(node) {
-                    kinds.entry(kind).or_insert(node);
-                }
+        match &mut node.body {
+            Body::Chain(inside) => apply(inside, costs, times),
+            Body::Join { branches, .. } => branches.iter_mut().for_each(|branch| apply(branch, costs, times)),
+            Body::Layer { footprint, .. } => {
+                let of_layer = times.next();
+                let pace = |work: Work, place: usize| {
+                    let time = of_layer.and_then(|times| times.get(place)).copied().unwrap_or_default();
+                    let predicted = costs.seconds(work);
+                    match time > 0 && predicted > 0. {
+                        true => time as f64 * 1e-9 / predicted,
+                        false => 1.,
+                    }
+                };
+                node.pace =
+                    Pace { forward: pace(footprint.forward, 0), backward: pace(footprint.backward, 1) };
             }
         }
     }
 }
 
-fn apply(nodes: &mut [Node], paces: &BTreeMap<String, Pace>) {
-    for node in nodes {
-        if let Some(&pace) = kind(node).and_then(|kind| paces.get(&kind)) {
-            node.pace = pace;
-        }
-        match &mut node.body {
-            Body::Chain(inside) => apply(inside, paces),
-            Body::Join { branches, .. } => branches.iter_mut().for_each(|branch| apply(branch, paces)),
-            Body::Layer { .. } => {}
-        }
-    }
-}
-
 /// Forward and backward of a layer that runs by itself.
-fn times(node: &Node, device: &Device) -> Result<[Duration; 2]> {
+fn times_of(node: &Node, device: &Device) -> Result<[Duration; 2]> {
     let Step::Part { part, .. } = &node.step else { return Ok([Duration::ZERO; 2]) };
     let x = Var::from_tensor(&like(node, device)?)?;
     let mut best = [Duration::MAX; 2];

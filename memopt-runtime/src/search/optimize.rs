@@ -6,7 +6,7 @@ use super::cost::CostTable;
 use super::levels::{self, Counts, Found};
 use super::optimized::Optimized;
 use super::options::{Options, Resolved};
-use super::sample::Sample;
+use super::sample::{together, Sample};
 use super::simulate::{predict, Prediction};
 use super::summary::Resident;
 use super::trace::Traced;
@@ -15,6 +15,7 @@ use crate::checkpoint::{targets_of, Planned};
 use crate::module::{Checkpointable, Session, Signal};
 use crate::plan::Plan;
 use crate::{Error, Result};
+use std::collections::HashSet;
 use std::time::Instant;
 
 /// Finds a plan for a model.
@@ -72,11 +73,11 @@ pub fn optimize<M: Checkpointable>(
         costs: &costs,
         choice,
         traced: traced.as_ref(),
-        resident: resident(&model, &sample, &options),
+        resident: agreed(&options, resident(&model, &sample, &options))?,
         notes: vec![],
     };
-    let found = search.find()?;
-    let found = search.agree(found)?;
+    let found = search.find();
+    let found = search.agree(together(&options, found)?)?;
 
     let session = match options.carries_states {
         true => Session::new(options.seed).carry_states(),
@@ -120,11 +121,20 @@ pub fn predict_plan<M: Checkpointable>(
 
 /// What is there before a step.
 pub(super) fn resident<M: Checkpointable>(model: &M, sample: &Sample, options: &Options) -> Resident {
+    // A weight under two names is there once.
+    let mut seen = HashSet::new();
     let parameters = crate::parameters::parameters(model);
-    let bytes = |tensor: &candle_core::Tensor| tensor.elem_count() * tensor.dtype().size_in_bytes();
-    let weights = parameters.iter().map(|(_, tensor)| bytes(tensor)).sum();
+    let once = parameters.iter().filter(|(_, tensor)| seen.insert(tensor.id()));
+    let weights = once.map(|(_, tensor)| tensor.elem_count() * tensor.dtype().size_in_bytes()).sum();
     let optimizer = (weights as f64 * options.optimizer_bytes_per_parameter_byte) as usize;
     Resident { weights, gradients: 0, optimizer, inputs: sample.bytes(), internal: 0 }
+}
+
+/// In a group of processes, what is there before a step on the one that has most.
+fn agreed(options: &Options, own: Resident) -> Result<Resident> {
+    let Some(agreement) = &options.agreement else { return Ok(own) };
+    let inputs = agreement.largest(&[own.inputs as u64])?;
+    Ok(Resident { inputs: inputs.first().map_or(own.inputs, |&inputs| inputs as usize), ..own })
 }
 
 /// How often a plan is searched again that takes more than the budget when it runs, before the smallest is tried.
@@ -197,9 +207,14 @@ impl Search<'_> {
     fn agree(&self, found: Found) -> Result<Found> {
         let Some(agreement) = &self.options.agreement else { return Ok(found) };
         let plan: Plan = agreement.of_first(&found.plan.to_string())?.parse()?;
-        let numbers = agreement.largest(&[found.prediction.peak as u64])?;
-        let peak = numbers.first().map_or(found.prediction.peak, |&peak| peak as usize);
-        Ok(Found { plan, prediction: Prediction { peak, ..found.prediction }, ..found })
+        // On this one's sample it may take something else.
+        let prediction = match self.traced {
+            Some(traced) if plan != found.plan => predict(traced, &plan, self.costs),
+            _ => found.prediction,
+        };
+        let numbers = agreement.largest(&[prediction.peak as u64])?;
+        let peak = numbers.first().map_or(prediction.peak, |&peak| peak as usize);
+        Ok(Found { plan, prediction: Prediction { peak, ..prediction }, ..found })
     }
 
     /// Runs a step of the plan, if one is to be run. If it takes more than the budget has, the plan is searched again,
@@ -218,9 +233,9 @@ impl Search<'_> {
         for attempt in 0.. {
             self.options.tell("running a step of the plan");
             if self.options.warm_up && attempt == 0 {
-                verify::step(&planned, sample)?;
+                together(self.options, verify::step(&planned, sample))?;
             }
-            let mut measured = verify::step(&planned, sample)?;
+            let mut measured = together(self.options, verify::step(&planned, sample))?;
             if let (Some(agreement), Some(peak)) = (&self.options.agreement, &mut measured.peak) {
                 *peak = agreement.largest(&[*peak as u64])?.first().map_or(*peak, |&peak| peak as usize);
             }
@@ -241,7 +256,8 @@ impl Search<'_> {
             is_last = next.is_none() || attempt + 1 == ATTEMPTS;
             let least = || self.within(traced, self.choice.smallest_peak(traced));
             let next = next.filter(|_| !is_last).or_else(least);
-            found = self.agree(next.ok_or_else(|| self.nothing_fits(smallest))?)?;
+            let next = together(self.options, next.ok_or_else(|| self.nothing_fits(smallest)))?;
+            found = self.agree(next)?;
             planned = planned.with_plan(found.plan.clone())?;
         }
         Err(self.nothing_fits(smallest))

@@ -219,6 +219,9 @@ impl Options {
     }
 
     /// Of a group of processes that must come to one plan, as [`dist::agreement`](crate::dist::agreement) of a communicator.
+    ///
+    /// It is for [`optimize`](super::optimize); `front`, `max_batch` and others answer each process by itself. Ranks that are threads
+    /// of one process count each other's bytes when a step is verified: give them `verify(false)`.
     pub fn agreement(self, agreement: Arc<dyn Agreement>) -> Self {
         Options { agreement: Some(agreement), ..self }
     }

@@ -201,3 +201,16 @@ pub(super) fn leaves(nodes: &[Node]) -> Vec<&Node> {
     }
     all
 }
+
+/// All layers, those of branches too, in the order in which they run.
+pub(super) fn layers(nodes: &[Node]) -> Vec<&Node> {
+    let mut all = Vec::new();
+    for node in nodes {
+        match &node.body {
+            Body::Chain(inside) => all.extend(layers(inside)),
+            Body::Join { branches, .. } => all.extend(branches.iter().flat_map(|branch| layers(branch))),
+            Body::Layer { .. } => all.push(node),
+        }
+    }
+    all
+}

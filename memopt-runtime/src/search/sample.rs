@@ -44,6 +44,19 @@ impl Sample {
         options: &Options,
         costs: &CostTable,
     ) -> Result<Option<Traced>> {
+        let mut traced = together(options, self.trace(model, costs))?;
+        if let (Some(traced), true) = (&mut traced, options.measure_costs) {
+            options.tell("timing the layers");
+            let mut times = together(options, measure::times(traced))?;
+            if let Some(agreement) = &options.agreement {
+                times = agreement.largest(&times)?;
+            }
+            measure::set_paces(traced, costs, &times);
+        }
+        Ok(traced)
+    }
+
+    fn trace<M: Checkpointable>(&self, model: &M, costs: &CostTable) -> Result<Option<Traced>> {
         let Some((first, others)) = self.0.split_first() else { return Ok(None) };
         let form = form(first)?;
         let mut traced = trace(model, first, costs.threads())?;
@@ -56,10 +69,6 @@ impl Sample {
                 )));
             }
             merge(&mut traced.nodes, &trace(model, other, costs.threads())?.nodes);
-        }
-        if options.measure_costs {
-            options.tell("timing the layers");
-            measure::set_paces(&mut traced, costs, options.agreement.as_deref())?;
         }
         Ok(Some(traced))
     }
@@ -77,6 +86,21 @@ impl Sample {
     ) -> Result<Traced> {
         let none = || wrong(format!("{what} needs a sample input; give one"));
         self.look(model, options, costs)?.ok_or_else(none)
+    }
+}
+
+/// In a group of processes, an error of one is an error of all: none waits for one that has given up.
+///
+/// # Errors
+/// The own one, or that another process has one.
+pub(super) fn together<T>(options: &Options, own: Result<T>) -> Result<T> {
+    let Some(agreement) = &options.agreement else { return own };
+    let failed = agreement.largest(&[u64::from(own.is_err())])?;
+    match own {
+        Ok(_) if failed.first().is_some_and(|&failed| failed > 0) => {
+            Err(wrong("another process of the group found no plan; its own error says why".into()))
+        }
+        own => own,
     }
 }
 

@@ -418,7 +418,8 @@ fn measured_costs_leave_nothing_behind_and_scale_chunks_too() {
     let costs = CostTable::default();
     let of = |traced: &Traced, plan: &str| predict(traced, &plan.parse().unwrap(), &costs);
     let table: Vec<Prediction> = ["", "first: tcgc:2", "first: ccgc:2"].map(|plan| of(&slow, plan)).into();
-    super::measure::set_paces(&mut slow, &costs, Some(&Slow)).unwrap();
+    let times = Slow.largest(&super::measure::times(&slow).unwrap()).unwrap();
+    super::measure::set_paces(&mut slow, &costs, &times);
     let measured = ["", "first: tcgc:2", "first: ccgc:2"].map(|plan| of(&slow, plan));
     for (table, measured) in table.iter().zip(&measured) {
         assert_eq!(table.peak, measured.peak);
@@ -433,8 +434,10 @@ struct Slow;
 
 impl Agreement for Slow {
     fn largest(&self, values: &[u64]) -> Result<Vec<u64>> {
-        assert!(!values.is_empty() && values.iter().all(|&nanoseconds| nanoseconds > 0));
-        Ok(vec![1_000_000_000; values.len()])
+        Ok(values
+            .iter()
+            .map(|&nanoseconds| if nanoseconds > 1 { 1_000_000_000 } else { nanoseconds })
+            .collect())
     }
 
     fn of_first(&self, text: &str) -> Result<String> {
@@ -509,4 +512,41 @@ fn fallbacks_are_reported_in_the_step_of_the_search_and_in_later_ones() {
     assert!(found.fallbacks().is_empty());
     found.run(&counts, true).unwrap();
     assert_eq!(found.fallbacks(), only(1));
+}
+
+/// The last weight is the largest: its gradient is added to zeros when few others are there.
+#[test]
+fn a_budget_between_the_bounds_of_gradients_is_found_and_fronts_are_never_empty() {
+    let (_variables, vb) = variables();
+    let linear = |from, to, name: &str| Linear::new(from, to, Default::default(), vb.pp(name)).unwrap();
+    let net = vec![linear(100, 100, "a"), linear(100, 800, "b")];
+    let x = Tensor::ones((1, 1, 100), DType::F32, &Device::Cpu).unwrap();
+    assert!(!front(&net, &x, &Options::default(), 4).unwrap().is_empty());
+    let smallest = match optimize(net.clone(), &x, Options::memory_budget(1)) {
+        Err(crate::Error::Budget { smallest, .. }) => smallest,
+        _ => 0,
+    };
+    let found = optimize(net.clone(), &x, Options::memory_budget(smallest)).unwrap();
+    assert!(found.summary().predicted_peak.unwrap() + found.summary().resident.before_step() <= smallest);
+    let refused = optimize(net, &x, Options::memory_budget(smallest - smallest / 100)).unwrap_err();
+    assert!(matches!(refused, crate::Error::Budget { .. }), "{refused}");
+}
+
+#[test]
+fn a_weight_under_two_names_is_resident_once() {
+    let (_variables, vb) = variables();
+    let linear = Linear::new(64, 64, Default::default(), vb.pp("a")).unwrap();
+    let x = Tensor::ones((1, 1, 64), DType::F32, &Device::Cpu).unwrap();
+    let of = |net: Vec<Linear>| optimize(net, &x, Options::default()).unwrap().summary().resident.weights;
+    assert_eq!(of(vec![linear.clone(), linear.clone()]), of(vec![linear]));
+}
+
+#[test]
+fn a_batch_that_cannot_be_is_refused() {
+    let (_variables, vb) = variables();
+    let net = Net::new(&vb, true);
+    for batch in [0, LARGEST_BATCH + 1, usize::MAX] {
+        let error = plan_for_batch(&net, &spikes(), &Options::default(), batch, usize::MAX).unwrap_err();
+        assert!(matches!(error, crate::Error::Options { .. }), "{error}");
+    }
 }

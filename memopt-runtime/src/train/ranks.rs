@@ -73,8 +73,8 @@ impl Group for Ranks {
 /// Batch norms whose statistics are those of the batches of all ranks: for
 /// [`Session::with_norm_group`](crate::module::Session::with_norm_group).
 ///
-/// Each norm sends two numbers for each of its channels twice in a forward and once in a backward; nothing of it is sent again in a
-/// recompute. With one rank the bits are those of a model without a group.
+/// For each of its channels a norm sends a mean and then a variance in a forward, and two sums in a backward; nothing of it is sent
+/// again in a recompute. With one rank the bits are those of a model without a group.
 ///
 /// ```
 /// use memopt_runtime::dist::{Communicator, Single};
@@ -90,15 +90,37 @@ pub fn synchronized_norms(communicator: Arc<dyn Communicator>) -> Arc<dyn NormGr
     Arc::new(SynchronizedNorms(communicator))
 }
 
+/// A number below 2^16 for a place in the model: sums of squares are exact.
+fn tag(part: &str, what: &str) -> f64 {
+    let hash = part
+        .bytes()
+        .chain([0])
+        .chain(what.bytes())
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    f64::from((hash >> 16) ^ (hash & 0xffff))
+}
+
 #[derive(Debug)]
 struct SynchronizedNorms(Arc<dyn Communicator>);
 
 impl SynchronizedNorms {
-    fn sum(&self, part: &str, values: &mut [f64]) -> Result<()> {
-        self.0.all_reduce(Values::F64(values), Reduce::Sum).map_err(|error| match error {
-            Error::Group(error) => Error::Training { part: part.to_owned(), what: error.to_string() },
-            other => other,
-        })
+    /// Adds up what the norms of all ranks give here. What they are at goes along, so that a rank elsewhere is an error.
+    fn sum(&self, part: &str, what: &str, values: &mut Vec<f64>) -> Result<()> {
+        let tag = tag(part, what);
+        values.extend([tag, tag * tag]);
+        self.0.all_reduce(Values::F64(values), Reduce::Sum)?;
+        let (squares, tags) = (values.pop().unwrap_or_default(), values.pop().unwrap_or_default());
+        // Of equal numbers, and of no others (Cauchy and Schwarz).
+        match tags * tags == squares * self.0.size() as f64 {
+            true => Ok(()),
+            false => Err(Error::Training {
+                part: part.to_owned(),
+                what: format!(
+                    "the ranks are at different norms, this one at its {what}; run the same model under the same plan, with as many \
+                     micro-batches, on all ranks"
+                ),
+            }),
+        }
     }
 }
 
@@ -108,13 +130,13 @@ impl NormGroup for SynchronizedNorms {
             return Ok(own.clone());
         }
         let mut totals: Vec<f64> = own.mean.iter().map(|mean| mean * own.count).chain([own.count]).collect();
-        self.sum(part, &mut totals)?;
+        self.sum(part, "mean", &mut totals)?;
         let count = totals.pop().unwrap_or_default();
         let mean: Vec<f64> = totals.iter().map(|total| total / count).collect();
         let channels = own.squares.iter().zip(&own.mean).zip(&mean);
         let mut squares: Vec<f64> =
             channels.map(|((squares, one), all)| squares + own.count * (one - all).powi(2)).collect();
-        self.sum(part, &mut squares)?;
+        self.sum(part, "variance", &mut squares)?;
         Ok(NormStatistics { mean, squares, count })
     }
 
@@ -122,7 +144,7 @@ impl NormGroup for SynchronizedNorms {
         let channels = own.dy.len();
         let mut all = [own.dy.as_slice(), own.dy_normalized.as_slice()].concat();
         if self.0.size() > 1 {
-            self.sum(part, &mut all)?;
+            self.sum(part, "backward", &mut all)?;
         }
         let dy_normalized = all.split_off(channels);
         Ok(NormSums { dy: all, dy_normalized })

@@ -33,7 +33,7 @@ pub(super) fn run(sliced: Sliced, options: Options, x: Tensor, context: &mut Con
         }
         let dims = z.dims().to_vec();
         let mut window = storage::taken(z)?;
-        let in_groups = groups(&sliced, &window)?;
+        let in_groups = groups(&sliced, &window, &dims, first.couples_ranks())?;
         let blocks: Vec<_> = in_groups.into_iter().flat_map(|(_, blocks)| blocks).collect();
         let layers = sliced.norm_neurons().ok_or_else(lost)?;
         checksums = layers.forward(&mut window, &dims, &blocks, &mut first, segment.verifies())?;
@@ -50,10 +50,17 @@ pub(super) fn run(sliced: Sliced, options: Options, x: Tensor, context: &mut Con
 /// Channels that are recomputed at a time, and in them those that are done together.
 type Group = (Range<usize>, Vec<Range<usize>>);
 
+/// Images for which groups are cut where ranks have batches of their own sizes: all must ask for the sums of the same groups.
+const IMAGES_OF_RANKS: usize = 16;
+
 /// The groups of channels that are recomputed at a time, and in each the channels that are done together.
-fn groups(sliced: &Sliced, window: &CpuStorage) -> Result<Vec<Group>> {
+fn groups(sliced: &Sliced, window: &CpuStorage, dims: &[usize], couples_ranks: bool) -> Result<Vec<Group>> {
     let (_, layer, ..) = sliced.middle().ok_or_else(lost)?;
-    let bytes = storage::len(window) * storage::dtype(window).size_in_bytes();
+    let mut bytes = storage::len(window) * storage::dtype(window).size_in_bytes();
+    if couples_ranks {
+        let images = dims.get(1).copied().unwrap_or(1).max(1);
+        bytes = (bytes / images).saturating_mul(IMAGES_OF_RANKS);
+    }
     let of_channel = storage::len(window) / layer.channels().max(1);
     let in_blocks = |group: Range<usize>| {
         let blocks = blocks(&group, of_channel);
@@ -128,7 +135,7 @@ impl Backward {
         let v0 = at.neurons.initial_state()?;
         let mut sums = NormSums { dy: Vec::new(), dy_normalized: Vec::new() };
         let mut checksums = self.checksums.iter();
-        for (range, blocks) in groups(&self.sliced, &window)? {
+        for (range, blocks) in groups(&self.sliced, &window, dims, waits)? {
             let twin = [layer_leaf.for_channels(range.clone())?.ok_or_else(lost)?.detached()];
             let again = || run_leaves(&twin, features.clone(), &mut at.layer.clone());
             let z = in_recompute(&self.name, again)?;

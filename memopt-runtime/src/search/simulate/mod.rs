@@ -13,7 +13,7 @@ mod time;
 use super::cost::CostTable;
 pub use super::heap::Mark;
 use super::heap::{Buffer, Heap};
-use super::outline::{leaves, Body, Node, Packing};
+use super::outline::{layers, leaves, Body, Node, Packing};
 use super::trace::Traced;
 use crate::module::{Incoming, Work};
 use crate::plan::{self, Compressor, Plan};
@@ -115,6 +115,8 @@ pub(super) struct Unit {
     pub(super) keeps_input: bool,
     /// Peak of the backward, with all that is kept and the gradient that comes in.
     pub(super) backward: usize,
+    /// The largest gradient of a weight that Candle adds to zeros only when backward has been everywhere.
+    pub(super) deferred: usize,
     pub(super) seconds: f64,
 }
 
@@ -140,7 +142,8 @@ pub(super) fn unit(
     let gradient = if is_last { machine.heap.take_foreign(output) } else { machine.heap.take(output) };
     machine.heap.restart();
     drop(machine.backward(tape, gradient));
-    Unit { forward, held, keeps_input, backward: machine.heap.peak(), seconds: machine.seconds }
+    let (backward, deferred, seconds) = (machine.heap.peak(), machine.deferred, machine.seconds);
+    Unit { forward, held, keeps_input, backward, deferred, seconds }
 }
 
 /// A tensor on its way.
@@ -306,7 +309,7 @@ pub(super) fn packing_name(node: &Node, compressor: Option<&Compressor>) -> Stri
 
 /// Time of the forward alone, everything retained.
 pub(super) fn forward_seconds(traced: &Traced, costs: &CostTable) -> f64 {
-    leaves(&traced.nodes).iter().map(|node| costs.seconds(node.footprint().forward)).sum()
+    layers(&traced.nodes).iter().map(|node| costs.seconds(node.footprint().forward)).sum()
 }
 
 /// The layers that do not say what they take.

@@ -104,7 +104,7 @@ impl<O: Optimizer> Accumulator<O> {
     /// the same one. Gradients go from rank to rank once a step.
     ///
     /// All ranks make as many micro-batches a window; at the end of an epoch each calls [`finish`](Self::finish), whether it has
-    /// some left or not. Their parameters are the same before the first step
+    /// some left or not. (With [`Norms::Synchronized`] all have as many left, since norms wait for each other.) Their parameters are the same before the first step
     /// ([`broadcast_parameters`](crate::dist::broadcast_parameters)) and stay so.
     ///
     /// # Errors
@@ -146,9 +146,13 @@ impl<O: Optimizer> Accumulator<O> {
             return Err(Error::Loss { what });
         }
         match value.is_finite() {
-            true if matches!(self.config.norms, Norms::Synchronized(_)) => {
-                let weighted = (self.scaled(loss)? * count as f64)?;
-                self.window.add_weighted(weighted.backward()?, count as u64, value)?;
+            is_finite if matches!(self.config.norms, Norms::Synchronized(_)) => {
+                // The norms of the other ranks wait for this one's sums, whatever the loss is.
+                let gradients = self.weighted(loss, count)?.backward()?;
+                match is_finite {
+                    true => self.window.add_weighted(gradients, count as u64, value)?,
+                    false => self.window.add_bad_loss(count as u64, value),
+                }
             }
             true => self.window.add(self.scaled(loss)?.backward()?, count as u64, value)?,
             false => self.window.add_bad_loss(count as u64, value),
@@ -221,6 +225,16 @@ impl<O: Optimizer> Accumulator<O> {
             }
             (Some(scaler), _) => loss.affine(scaler.scale(), 0.)?,
         })
+    }
+
+    /// The scaled loss times its count, in a type that holds the count.
+    fn weighted(&self, loss: &Tensor, count: usize) -> Result<Tensor> {
+        let scaled = self.scaled(loss)?;
+        let wide = match scaled.dtype() {
+            DType::F16 | DType::BF16 => scaled.to_dtype(DType::F32)?,
+            _ => scaled,
+        };
+        Ok((wide * count as f64)?)
     }
 
     fn take_window(&mut self) -> Window {
