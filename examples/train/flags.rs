@@ -12,6 +12,9 @@ pub struct Flags {
     /// Passes over the training images.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     pub epochs: u64,
+    /// The first so many training images only.
+    #[arg(long)]
+    pub images: Option<usize>,
     /// Images in a micro-batch of a rank.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(2..=1437))]
     pub micro_batch: u16,

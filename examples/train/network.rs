@@ -62,7 +62,8 @@ pub struct Data {
 impl Data {
     pub fn new(flags: &Flags) -> Result<Self> {
         let (digits, time_steps, dtype) = (Digits::load(), flags.time_steps, flags.dtype());
-        let (held_out, training) = digits.split();
+        let (held_out, mut training) = digits.split();
+        training.truncate(flags.images.unwrap_or(training.len()));
         let (x, labels) = digits.select(&held_out, time_steps)?;
         let held_out = (x.to_dtype(dtype)?, labels);
         let samples = from_fn(training.len(), move |index| {

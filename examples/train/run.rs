@@ -58,6 +58,7 @@ impl fmt::Display for Outcome {
 
 /// Trains as one rank of a group.
 pub fn train(flags: &Flags, communicator: Arc<dyn Communicator>, shown: Shown) -> Result<Outcome> {
+    let ranks = communicator.size();
     let shown = if communicator.rank() == 0 { shown } else { Shown::Nothing };
     let data = Data::new(flags)?;
     let variables = VarMap::new();
@@ -66,7 +67,10 @@ pub fn train(flags: &Flags, communicator: Arc<dyn Communicator>, shown: Shown) -
     let optimizer = optimizer(flags, &NamedParameters::of(&*net)?)?;
     let mut trainer = Trainer::of_ranks(net, &variables, optimizer, config(flags), communicator)?;
     if shown == Shown::All {
-        println!("{} batches of {} images, plan:", data.training.batches()?, flags.micro_batch);
+        let (images, Flags { accumulate, micro_batch, .. }) = (data.training.order().samples, flags);
+        println!(
+            "{images} images, steps of {accumulate} x {micro_batch} on each of {ranks} ranks; the plan:"
+        );
         print!("{}", trainer.model().tree());
     }
     if let Some(folder) = &flags.resume {

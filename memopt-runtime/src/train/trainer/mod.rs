@@ -40,6 +40,9 @@ use log::Log;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// What is called with each report of a kind.
+type Hook<T> = Box<dyn FnMut(&T) + Send>;
+
 /// Trains a model: epochs of micro-batches, an evaluation at the end of each, snapshots, a log.
 ///
 /// ```
@@ -134,8 +137,8 @@ pub struct Trainer<M, O: Optimizer> {
     log: Option<Log>,
     /// The folder that was resumed from, and the number of the snapshot.
     resumed: Option<(PathBuf, u64)>,
-    on_step: Option<Box<dyn FnMut(&StepReport) + Send>>,
-    on_evaluation: Option<Box<dyn FnMut(&Evaluation) + Send>>,
+    on_step: Option<Hook<StepReport>>,
+    on_evaluation: Option<Hook<Evaluation>>,
 }
 
 impl<M: Trainable, O: Optimizer> Trainer<M, O> {
