@@ -505,7 +505,7 @@ fn fallbacks_are_reported_in_the_step_of_the_search_and_in_later_ones() {
     assert_eq!(found.summary().fallbacks, only(1));
     assert!(found.summary().notes.iter().any(|note| note.contains("0.0..1 (1)")));
     assert!(found.fallbacks().is_empty());
-    found.run(&spikes(), true).unwrap();
+    found.run(spikes(), true).unwrap();
     assert!(found.fallbacks().is_empty());
     found.run(&counts, true).unwrap();
     assert_eq!(found.fallbacks(), only(1));

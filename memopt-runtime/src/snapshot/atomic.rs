@@ -8,7 +8,7 @@ use super::SnapshotError;
 use crate::Result;
 use std::fs::{self, File, TryLockError};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tempfile::{Builder, NamedTempFile};
 
 const PREFIX: &str = ".memopt-";
@@ -76,15 +76,16 @@ fn locked(folder: &Path) -> io::Result<NamedTempFile> {
 /// Removes what killed writers left, as far as possible: it does no harm.
 fn remove_left_behind(folder: &Path) {
     let Ok(files) = fs::read_dir(folder) else { return };
-    for path in files.flatten().map(|file| file.path()).filter(|path| is_part(path)) {
+    for path in files.flatten().filter(is_part).map(|file| file.path()) {
         if let Err(error) = remove_if_unused(&path) {
             tracing::warn!("`{}` was left by a writer and cannot be removed: {error}", path.display());
         }
     }
 }
 
-fn is_part(path: &PathBuf) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
+fn is_part(file: &fs::DirEntry) -> bool {
+    let name = file.file_name();
+    let name = name.to_string_lossy();
     name.starts_with(PREFIX) && name.ends_with(SUFFIX)
 }
 

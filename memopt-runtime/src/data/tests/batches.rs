@@ -109,17 +109,29 @@ fn random_numbers_of_a_sample_depend_on_seed_epoch_and_index_only() {
 
 #[test]
 fn numbers_are_drawn_from_one_stream_in_any_mixture() {
+    struct Drawn {
+        mixed: [f64; 4],
+        below: usize,
+        chance: bool,
+        zero: usize,
+    }
     let loader = Loader::new(vec![(); 1000]).augment(|(), random: &mut Random| {
         let mixed = [random.uniform(), random.normal(), random.uniform(), random.normal()];
-        Ok((mixed, random.below(7), random.chance(0.25), random.below(0)))
+        Ok(Drawn { mixed, below: random.below(7), chance: random.chance(0.25), zero: random.below(0) })
     });
-    let all: Vec<_> = loader.collate(Ok).epoch(0).unwrap().flat_map(|batch| batch.unwrap().data).collect();
-    let mean = |f: &dyn Fn(&([f64; 4], usize, bool, usize)) -> f64| all.iter().map(f).sum::<f64>() / 1000.;
+    let all: Vec<Drawn> =
+        loader.collate(Ok).epoch(0).unwrap().flat_map(|batch| batch.unwrap().data).collect();
+    let mean = |f: &dyn Fn(&Drawn) -> f64| all.iter().map(f).sum::<f64>() / 1000.;
     // Four standard deviations.
-    assert!((mean(&|x| x.0[0]) - 0.5).abs() < 0.04 && (mean(&|x| x.0[2]) - 0.5).abs() < 0.04);
-    assert!(mean(&|x| x.0[1]).abs() < 0.13 && (mean(&|x| x.0[3] * x.0[3]) - 1.).abs() < 0.18);
-    assert!((mean(&|x| x.1 as f64) - 3.).abs() < 0.26 && (mean(&|x| f64::from(x.2)) - 0.25).abs() < 0.06);
-    assert!(all.iter().all(|x| x.1 < 7 && x.3 == 0 && x.0[0] != x.0[2] && x.0[1] != x.0[3]));
+    assert!((mean(&|x| x.mixed[0]) - 0.5).abs() < 0.04 && (mean(&|x| x.mixed[2]) - 0.5).abs() < 0.04);
+    assert!(mean(&|x| x.mixed[1]).abs() < 0.13 && (mean(&|x| x.mixed[3] * x.mixed[3]) - 1.).abs() < 0.18);
+    assert!(
+        (mean(&|x| x.below as f64) - 3.).abs() < 0.26
+            && (mean(&|x| f64::from(u8::from(x.chance))) - 0.25).abs() < 0.06
+    );
+    assert!(all
+        .iter()
+        .all(|x| x.below < 7 && x.zero == 0 && x.mixed[0] != x.mixed[2] && x.mixed[1] != x.mixed[3]));
 }
 
 #[test]

@@ -1,3 +1,5 @@
+#![allow(clippy::panic)]
+
 mod batches;
 mod errors;
 mod order;

@@ -111,7 +111,7 @@ fn dropping_waits_for_the_samples_at_hand_and_begins_no_more() {
     };
     let loader = Loader::new(from_fn(1000, get)).threads(2).prefetch(1000).collate(|x: Vec<usize>| Ok(x));
     let batches = loader.epoch(0).unwrap();
-    (entered.recv().unwrap(), entered.recv().unwrap());
+    entered.iter().take(2).for_each(drop);
     // Both threads are in a sample, and leave it while the drop waits for them.
     let releases = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(20));

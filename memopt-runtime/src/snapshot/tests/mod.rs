@@ -1,3 +1,5 @@
+#![allow(clippy::panic)]
+
 mod damage;
 mod disk;
 mod round_trip;

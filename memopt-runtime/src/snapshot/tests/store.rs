@@ -77,7 +77,7 @@ fn what_cannot_be_deleted_is_said_and_the_new_one_is_there() {
 fn going_back_is_said_and_not_guessed() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), 2).unwrap();
-    [100, 200].map(|step| store.save(step, &of_step(step)).unwrap());
+    [100, 200].into_iter().for_each(|step| drop(store.save(step, &of_step(step)).unwrap()));
     // The new one is of an earlier step: it is kept, and so are the later ones.
     store.save(50, &of_step(50)).unwrap();
     assert_eq!(store.steps().unwrap(), [50, 100, 200]);
@@ -90,7 +90,7 @@ fn other_files_are_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), 1).unwrap();
     let others = ["step-1.memopt", "step-00000001.memopt.bak", "best.memopt", "step-+0000001.memopt"];
-    others.map(|name| fs::write(folder.path().join(name), "x").unwrap());
+    others.into_iter().for_each(|name| fs::write(folder.path().join(name), "x").unwrap());
     store.save(7, &of_step(7)).unwrap();
     assert_eq!(store.steps().unwrap(), [7]);
     assert_eq!(folder.path().read_dir().unwrap().count(), 5);
