@@ -85,7 +85,7 @@ type Hook<T> = Box<dyn FnMut(&T) + Send>;
 /// trainer.on_step(|report| println!("{}, {:.0} samples/s", report.step, report.samples_per_second));
 /// let summary = trainer.fit(
 ///     &loader,
-///     |net, (x, labels)| Ok(cross_entropy_of_mean(&net.forward_t(x, true)?, labels)?), // a mean, not scaled
+///     |net, (x, labels)| cross_entropy_of_mean(&net.forward_t(x, true)?, labels), // a mean, not scaled
 ///     |net| Ok(Metrics::from([("rate".to_owned(), net.session().calls() as f64)])),
 /// )?;
 /// assert_eq!((summary.totals.steps, summary.evaluations.len()), (3 * 4, 3)); // 7 micro-batches an epoch
