@@ -395,6 +395,13 @@ pub enum Error {
         owner: String,
     },
 
+    /// A snapshot is of a training that was set up in another way.
+    #[error("the snapshot is of a training that was set up in another way: {differences}; go on with what was, or begin anew in another folder")]
+    OtherConfiguration {
+        /// What differs: each with what it was and what it is.
+        differences: String,
+    },
+
     /// A state was asked for between two steps.
     #[error("{micro_batches} micro-batches are accumulated and not stepped on; save behind a step, call `finish` before, or save them too with `state_with_window`")]
     MidAccumulation {

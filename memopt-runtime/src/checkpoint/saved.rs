@@ -65,6 +65,11 @@ impl SavedPlan {
         Ok(self.plan.clone())
     }
 
+    /// The plan, for whatever model.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
     /// As JSON.
     ///
     /// # Errors

@@ -8,7 +8,6 @@ use std::sync::Arc;
 /// Makes batches of a data set. See the [module's documentation](super).
 ///
 /// Without further options: batches of one, in the order of the data set, stacked time first, made in the caller's thread.
-#[derive(Clone)]
 pub struct Loader<S, C = Stack> {
     samples: Arc<dyn Samples<S>>,
     collate: Arc<C>,
@@ -20,6 +19,13 @@ pub struct Loader<S, C = Stack> {
     ranks: usize,
     threads: usize,
     prefetch: usize,
+}
+
+/// Samples and collate function are shared.
+impl<S, C> Clone for Loader<S, C> {
+    fn clone(&self) -> Self {
+        Loader { samples: self.samples.clone(), collate: self.collate.clone(), ..*self }
+    }
 }
 
 impl<S: Send + 'static> Loader<S> {

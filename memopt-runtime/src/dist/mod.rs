@@ -70,3 +70,5 @@ pub use nccl::Nccl;
 pub use parameters::broadcast_parameters;
 pub use single::Single;
 pub use threads::{ThreadRank, Threads};
+
+pub(crate) use together::in_common;

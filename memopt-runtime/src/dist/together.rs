@@ -11,7 +11,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 ///
 /// # Errors
 /// On all ranks the same: the problem of the lowest rank that has one, or where the lists differ.
-pub(super) fn in_common(
+pub(crate) fn in_common(
     communicator: &dyn Communicator,
     list: &[impl Hash + ToString],
     problem: Option<String>,

@@ -113,6 +113,52 @@ impl Session {
         self.calls.load(Ordering::Relaxed)
     }
 
+    /// The seed of the random numbers.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Goes on as if so many training forwards had begun: the next one draws the random numbers that were next then. For
+    /// resuming; no forward may be running.
+    ///
+    /// ```
+    /// use candle_core::{DType, Device, Tensor};
+    /// use memopt_runtime::module::{Checkpointable, Session};
+    /// use memopt_runtime::nn::Dropout;
+    ///
+    /// let dropout = Dropout::new(0.5)?;
+    /// let x = Tensor::ones((2, 64), DType::F32, &Device::Cpu)?;
+    /// let run = |session: &Session| {
+    ///     let y = session.forward(true, |context| dropout.forward((&x).into(), context))?;
+    ///     Ok::<_, memopt_runtime::Error>(y.into_dense("")?.to_vec2::<f32>()?)
+    /// };
+    /// let session = Session::new(3);
+    /// run(&session)?;
+    /// let second = run(&session)?;
+    ///
+    /// let resumed = Session::new(3);
+    /// resumed.set_calls(1);
+    /// assert_eq!(run(&resumed)?, second);
+    /// # Ok::<(), memopt_runtime::Error>(())
+    /// ```
+    pub fn set_calls(&self, calls: u64) {
+        self.calls.store(calls, Ordering::Relaxed);
+    }
+
+    /// The neuron states that are carried from call to call, of training and of evaluation; `None`: neurons start anew at each
+    /// call.
+    pub fn carried_states(&self) -> Option<[States; 2]> {
+        self.carried.as_ref().map(|states| states.each_ref().map(|states| states.lock().clone()))
+    }
+
+    /// Goes on with such states; false, and nothing happens, if this session carries none.
+    pub fn set_carried_states(&self, [training, evaluation]: [States; 2]) -> bool {
+        let Some([own_training, own_evaluation]) = self.carried.as_ref() else { return false };
+        *own_training.lock() = training;
+        *own_evaluation.lock() = evaluation;
+        true
+    }
+
     /// The number of the forward that begins now; only training moves the counter.
     pub(super) fn begin(&self, training: bool) -> u64 {
         match training {

@@ -34,6 +34,7 @@
 //! # What is where
 //!
 //! ```text
+//! trainer         epochs, evaluations, snapshots, resumption, a log: for those who do not write their own loop
 //! accumulator     the window, and the step's stages in their one order: reduce, unscale, check, clip, step, rescale
 //!   optimizer     SGD and AdamW in one pass over each parameter, with states that can be saved; Candle's optimizers
 //!   scaler        the dynamic loss scale
@@ -60,6 +61,7 @@ mod scaler;
 mod schedule;
 mod state;
 mod suggest;
+mod trainer;
 
 pub use accumulator::{lost, reset_lost, Accumulator, AccumulatorConfig, Lost, Norms, Skipped, Step, Totals};
 pub use clip::{clip_by_global_norm, clip_by_value, global_norm, Clip, Clipped};
@@ -70,6 +72,10 @@ pub use ranks::synchronized_norms;
 pub use scaler::{Scaler, ScalerConfig};
 pub use schedule::{effective_batch, RateScaling, Schedule};
 pub use suggest::{suggest, Suggestion};
+pub use trainer::{
+    load_training, save_training, Bare, Evaluation, Metrics, NormMode, Pending, Progress, Resumed, Settings,
+    StepReport, Trainable, Trainer, TrainerConfig, Training, TrainingSummary,
+};
 
 use candle_core::DType;
 

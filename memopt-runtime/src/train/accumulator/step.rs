@@ -1,9 +1,10 @@
 //! What is said of a step.
 
+use serde::Serialize;
 use std::fmt;
 
 /// A step that was made, or skipped.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Step {
     /// Steps made so far, this one included unless it was skipped.
     pub number: u64,
@@ -28,7 +29,8 @@ pub struct Step {
 }
 
 /// Why a step was skipped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Skipped {
     /// The loss of a micro-batch was NaN or infinite; it was not gone back from.

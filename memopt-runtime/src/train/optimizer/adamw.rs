@@ -1,7 +1,7 @@
 //! Adam with decoupled weight decay.
 
 use super::config::{at_least_zero, below_one};
-use super::groups::{choose, Chosen, ParameterGroup};
+use super::groups::{choose, configuration, Chosen, ParameterGroup};
 use super::slots::Slots;
 use super::update::Update;
 use super::Optimizer;
@@ -140,6 +140,12 @@ impl Optimizer for AdamW {
 
     fn set_learning_rate(&mut self, rate: f64) {
         self.config.learning_rate = rate;
+    }
+
+    fn configuration(&self) -> Vec<(String, String)> {
+        let AdamWConfig { learning_rate, beta1, beta2, eps, weight_decay } = self.config;
+        let numbers = [("learning_rate", learning_rate), ("beta1", beta1), ("beta2", beta2), ("eps", eps)];
+        configuration(NAME, &numbers, weight_decay, self.parameters(), &self.chosen)
     }
 
     fn state(&self) -> Result<Vec<(String, Tensor)>> {

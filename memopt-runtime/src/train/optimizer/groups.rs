@@ -60,6 +60,29 @@ pub(super) struct Chosen {
     pub(super) weight_decay: f64,
 }
 
+/// What is to be said of an optimizer: its numbers, and what parameters have of groups.
+pub(super) fn configuration(
+    kind: &str,
+    numbers: &[(&str, f64)],
+    weight_decay: f64,
+    parameters: &NamedParameters,
+    chosen: &[Chosen],
+) -> Vec<(String, String)> {
+    let mut all = vec![("kind".to_owned(), kind.to_owned())];
+    all.extend(numbers.iter().map(|(name, value)| ((*name).to_owned(), format!("{value:?}"))));
+    all.push(("weight_decay".to_owned(), format!("{weight_decay:?}")));
+    for (parameter, chosen) in parameters.iter().zip(chosen) {
+        let mut differs = |what: &str, own: f64, usual: f64| {
+            if own != usual {
+                all.push((format!("{what} of `{}`", parameter.name()), format!("{own:?}")));
+            }
+        };
+        differs("weight_decay", chosen.weight_decay, weight_decay);
+        differs("rate_factor", chosen.rate_factor, 1.);
+    }
+    all
+}
+
 /// What each parameter has, in order.
 ///
 /// # Errors

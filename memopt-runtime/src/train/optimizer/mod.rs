@@ -40,6 +40,11 @@ pub trait Optimizer: Debug + Send {
     /// Sets the learning rate of the next steps.
     fn set_learning_rate(&mut self, rate: f64);
 
+    /// The numbers that must be the same where a saved state goes on, by name; none for an optimizer that does not say.
+    fn configuration(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
     /// All that the next step depends on besides parameters, gradients and configuration, as named tensors: the learning
     /// rate, and of each parameter the number of its steps and its buffers. They are copies.
     ///
@@ -70,6 +75,10 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
 
     fn set_learning_rate(&mut self, rate: f64) {
         (**self).set_learning_rate(rate);
+    }
+
+    fn configuration(&self) -> Vec<(String, String)> {
+        (**self).configuration()
     }
 
     fn state(&self) -> Result<Vec<(String, Tensor)>> {

@@ -1,7 +1,7 @@
 //! Stochastic gradient descent.
 
 use super::config::{at_least_zero, below_one, wrong};
-use super::groups::{choose, Chosen, ParameterGroup};
+use super::groups::{choose, configuration, Chosen, ParameterGroup};
 use super::slots::Slots;
 use super::update::Update;
 use super::Optimizer;
@@ -157,6 +157,17 @@ impl Optimizer for Sgd {
 
     fn set_learning_rate(&mut self, rate: f64) {
         self.config.learning_rate = rate;
+    }
+
+    fn configuration(&self) -> Vec<(String, String)> {
+        let SgdConfig { learning_rate, momentum, dampening, nesterov, weight_decay } = self.config;
+        let numbers = [
+            ("learning_rate", learning_rate),
+            ("momentum", momentum),
+            ("dampening", dampening),
+            ("nesterov", f64::from(nesterov)),
+        ];
+        configuration(NAME, &numbers, weight_decay, self.parameters(), &self.chosen)
     }
 
     fn state(&self) -> Result<Vec<(String, Tensor)>> {
