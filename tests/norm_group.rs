@@ -217,5 +217,5 @@ fn ranks_with_batches_of_their_own_sizes_ask_for_the_same_groups_of_channels() {
         }
     });
     let asked = pair.asked.load(Ordering::Relaxed);
-    assert!(asked > 4 && asked % 2 == 0, "{asked}: one group only");
+    assert!(asked > 4 && asked.is_multiple_of(2), "{asked}: one group only");
 }

@@ -43,8 +43,9 @@ fn megabytes(bytes: usize) -> f64 {
 /// # Errors
 /// If it cannot be drawn.
 pub fn front(points: &[FrontPoint]) -> Result<String> {
-    let at: Vec<(f64, f64)> =
-        points.iter().map(|point| (megabytes(point.peak), point.seconds * 1e3)).collect();
+    // Axes end somewhere.
+    let finite = points.iter().filter(|point| point.seconds.is_finite());
+    let at: Vec<(f64, f64)> = finite.map(|point| (megabytes(point.peak), point.seconds * 1e3)).collect();
     let most = |of: &dyn Fn(&(f64, f64)) -> f64| at.iter().map(of).fold(0., f64::max).max(1e-9) * 1.08;
     let (width, height) = (most(&|point| point.0), most(&|point| point.1));
     svg(SIZE, |area| {

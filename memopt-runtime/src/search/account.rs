@@ -155,6 +155,21 @@ impl Account<'_> {
                 fallbacks.join(", ")
             ));
         }
+        let unused = self.options.compressors.keys().filter(|path| self.found.plan.get(path).is_none());
+        let unused: Vec<&str> = unused.map(String::as_str).collect();
+        if !unused.is_empty() {
+            notes.push(format!(
+                "no segment of the plan begins at these, so that their compressors are not used: {}",
+                unused.join(", ")
+            ));
+        }
+        if self.baseline.as_ref().is_some_and(|plain| plain.peak < self.found.prediction.peak) {
+            notes.push(
+                "the plan takes more than none would: the network is so small, or its weights so large, that segments cost more than \
+                 they save; level 0, or a memory budget"
+                    .into(),
+            );
+        }
         let guessed = self.traced.map(|traced| guesses(&traced.nodes)).unwrap_or_default();
         if !guessed.is_empty() {
             notes.push(format!(

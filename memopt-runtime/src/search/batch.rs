@@ -18,7 +18,8 @@ pub const LARGEST_BATCH: usize = 1 << 24;
 /// The largest batch whose step fits in so many bytes, and the fastest plan for it; the sample's batch may be of any size.
 /// Nothing larger than the sample is run. `None`: not even one image fits. No more than [`LARGEST_BATCH`] is given.
 ///
-/// The bytes are all that is resident: weights, gradients, optimizer, batch and step. Of the options, those count that go
+/// It is a prediction, and no step is run: leave a margin of some percent, and more where parts do not say what they take (the notes of
+/// [`optimize`](super::optimize) name them). The bytes are all that is resident: weights, gradients, optimizer, batch and step. Of the options, those count that go
 /// with a memory budget.
 ///
 /// # Errors

@@ -134,7 +134,7 @@ impl<'a> Levels<'a> {
 
     /// Cuts a segment by its split rule.
     fn in_space(&mut self, plan: &Plan, key: &str) -> Trial {
-        match split_in_space(plan, key, self.nodes(key), self.options.compress) {
+        match split_in_space(plan, key, self.nodes(key), self.options) {
             Some(plan) => self.trial(plan, "split in space".into()),
             None => Err("cannot be split in space".into()),
         }

@@ -38,16 +38,16 @@ pub(super) fn key_of(nodes: &[Node]) -> Option<String> {
     }
 }
 
-/// The plan in which a segment is cut by its split rule; `None`: it cannot be split in space.
-pub(super) fn split_in_space(plan: &Plan, key: &str, nodes: &[Node], compress: bool) -> Option<Plan> {
+/// The plan in which a segment is cut by its split rule; `None`: it cannot be split in space. The first part has the segment's
+/// compressor, unless the options say one for it.
+pub(super) fn split_in_space(plan: &Plan, key: &str, nodes: &[Node], options: &Options) -> Option<Plan> {
     let segment = plan.segments().find(|(path, _)| *path == key).map(|(_, segment)| segment.clone())?;
     let parts = parts_of(nodes)?;
     let mut plan = plan.clone().without(key);
     for (index, part) in parts.iter().enumerate() {
         let compressor = match index {
-            0 => segment.compressor.clone(),
-            _ if !compress => Some(Compressor::Null),
-            _ => found(part),
+            0 if !options.compressors.contains_key(&part.path) => segment.compressor.clone(),
+            _ => compressor_of(options, &part.path, part),
         };
         plan = plan.with(part.path.clone(), Segment { keep: Keep::Recompute, compressor });
     }

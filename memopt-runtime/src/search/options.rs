@@ -346,8 +346,8 @@ impl Options {
                 self.temporal_split_factor
             )));
         }
-        if self.threads == Some(0) {
-            return Err(wrong("the workspaces of 0 threads; give 1 or more".into()));
+        if let Some(threads) = self.threads.filter(|threads| !(1..=4096).contains(threads)) {
+            return Err(wrong(format!("the workspaces of {threads} threads; give 1 to 4096")));
         }
         if self.max_gc_segments == Some(0) {
             return Err(wrong("max_gc_segments is 0; give 1 or more, or level 0 for no segments".into()));
@@ -454,6 +454,7 @@ mod tests {
             Options::default().temporal_split_factor(1),
             Options::default().max_gc_segments(0),
             Options::default().threads(0),
+            Options::default().threads(usize::MAX),
             Options::default().gc_target_budget_ratio(0.),
             Options::default().gc_target_budget_ratio(f64::NAN),
             Options::default().optimizer_state(-1.),

@@ -113,12 +113,12 @@ pub struct Resident {
 impl Resident {
     /// What is there before a step.
     pub fn before_step(&self) -> usize {
-        self.weights + self.optimizer + self.inputs
+        self.weights.saturating_add(self.optimizer).saturating_add(self.inputs)
     }
 
     /// All of it.
     pub fn total(&self) -> usize {
-        self.before_step() + self.gradients + self.internal
+        self.before_step().saturating_add(self.gradients).saturating_add(self.internal)
     }
 }
 

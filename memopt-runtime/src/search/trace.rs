@@ -37,7 +37,9 @@ pub(super) fn trace<M: Checkpointable>(model: &M, sample: &Signal, threads: usiz
     let mut chains = std::mem::take(&mut *tracer.chains.lock());
     let (Some(mut nodes), true) = (chains.pop(), chains.is_empty()) else {
         return Err(Error::Plan {
-            what: "the model is not made of parts, so that there is nothing to plan".into(),
+            what: "the model is one layer and not made of parts, so that there is nothing to plan; put it into a list (`vec![layer]`) or a \
+                   struct"
+                .into(),
         });
     };
     // The twin's parameters are copies that are not trained.
