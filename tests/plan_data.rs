@@ -257,3 +257,11 @@ fn a_damaged_saved_plan_is_refused_or_the_same() {
     let bit = text.replace("bit", "byte");
     assert!(SavedPlan::from_json(&bit).unwrap_err().to_string().contains("checksum"));
 }
+
+#[test]
+fn a_saved_plan_of_another_version_is_refused_by_its_version() {
+    for text in [r#"{"version": 1, "model": "0", "plan": {}}"#, r#"{"version": 9, "more": []}"#] {
+        let error = SavedPlan::from_json(text).unwrap_err().to_string();
+        assert!(error.contains("of version"), "{error}");
+    }
+}

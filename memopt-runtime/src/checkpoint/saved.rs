@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// The version of the form of such files.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// A plan and the fingerprint of the model that it was made for, as it is kept in a JSON file.
 ///
@@ -39,6 +39,12 @@ pub struct SavedPlan {
     plan: Plan,
     /// Of the plan, so that a damaged one is not taken for another.
     checksum: String,
+}
+
+/// What every version says.
+#[derive(Deserialize)]
+struct Version {
+    version: u32,
 }
 
 impl SavedPlan {
@@ -83,12 +89,12 @@ impl SavedPlan {
     /// # Errors
     /// If it is none, of another version, or not as it was written.
     pub fn from_json(text: &str) -> Result<Self> {
-        let saved: SavedPlan =
-            serde_json::from_str(text).map_err(|e| wrong(format!("it is no saved plan: {e}")))?;
-        if saved.version != VERSION {
-            let version = saved.version;
+        let none = |e: serde_json::Error| wrong(format!("it is no saved plan: {e}"));
+        let Version { version } = serde_json::from_str(text).map_err(none)?;
+        if version != VERSION {
             return Err(wrong(format!("it is of version {version}; this memopt reads version {VERSION}")));
         }
+        let saved: SavedPlan = serde_json::from_str(text).map_err(none)?;
         let now = hash(&saved.plan.to_string());
         if now != saved.checksum {
             return Err(wrong(format!(

@@ -186,13 +186,22 @@ impl Header {
             let name = unescaped(&key);
             let bytes = info.data_offsets.1 - info.data_offsets.0;
             let (dtype, dims) = match packed.remove(&name) {
-                Some(form) => (form.dtype.parse().map_err(|_| wrong(form.dtype))?, form.shape),
+                Some(form) => {
+                    let dtype: DType = form.dtype.parse().map_err(|_| wrong(form.dtype))?;
+                    if !is_packed(dtype) {
+                        return Err(wrong(format!("`{name}` of {} is no packed tensor", dtype.as_str())));
+                    }
+                    (dtype, form.shape)
+                }
                 None => {
                     let dtype = DType::try_from(info.dtype).map_err(|e| wrong(format!("`{name}`: {e}")))?;
                     (dtype, info.shape.clone())
                 }
             };
             entries.push(Entry { name, dtype, shape: dims.into(), bytes });
+        }
+        if let Some(name) = packed.keys().next() {
+            return Err(wrong(format!("no tensor `{name}` in it")));
         }
         Ok((Found::Ours(Header { entries, state }), bytes))
     }

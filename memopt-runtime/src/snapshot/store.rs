@@ -112,21 +112,22 @@ impl Store {
         Ok(Saved { path, deleted, not_deleted })
     }
 
-    /// The snapshot of the highest step that can be read. Damaged ones, and those of other versions, are passed over, and the
+    /// The snapshot of the highest step that is whole. Damaged ones, foreign ones and those of other versions are passed over, and the
     /// answer says which and why.
     ///
     /// # Errors
-    /// If the folder cannot be read.
+    /// If the folder or a file cannot be read: what is in it may be the latest.
     pub fn latest(&self) -> Result<Latest> {
         let mut skipped = Vec::new();
         for step in self.steps()?.into_iter().rev() {
             let path = self.path(step);
             match Snapshot::load(&path) {
                 Ok(snapshot) => return Ok(Latest { found: Some((step, snapshot)), skipped }),
-                Err(why) => {
+                Err(why) if is_about_contents(&why) => {
                     tracing::warn!("passed over: {why}");
                     skipped.push(Skipped { path, why });
                 }
+                Err(why) => return Err(why),
             }
         }
         Ok(Latest { found: None, skipped })
@@ -174,4 +175,10 @@ fn step_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
     let step = digits.parse().ok()?;
     (format!("{step:08}") == digits).then_some(step)
+}
+
+/// Whether a file could be read, and is no snapshot to go on from.
+fn is_about_contents(error: &Error) -> bool {
+    use SnapshotError::{Damaged, Foreign, NotAFile, OtherVersion};
+    matches!(error, Error::Snapshot(Damaged { .. } | Foreign { .. } | NotAFile { .. } | OtherVersion { .. }))
 }
