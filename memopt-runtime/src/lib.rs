@@ -27,6 +27,7 @@ pub mod compress;
 pub mod data;
 pub mod dist;
 mod error;
+mod fnv;
 mod inside;
 pub mod memory;
 pub mod module;

@@ -35,6 +35,8 @@ macro_rules! on_vec {
     }};
 }
 
+pub(crate) use on_vec;
+
 /// Number of elements in a buffer.
 pub(crate) fn len(storage: &CpuStorage) -> usize {
     on_vec!(storage, v => v.len())

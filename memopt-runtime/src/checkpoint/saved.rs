@@ -1,6 +1,7 @@
 //! Plans in files, each with the model that it was made for.
 
 use super::planned::check_plan;
+use crate::fnv::{fnv, BEGIN};
 use crate::module::{Checkpointable, Composition, Step};
 use crate::parameters::parameters;
 use crate::path::joined;
@@ -147,12 +148,8 @@ pub fn fingerprint<M: Checkpointable>(model: &M) -> String {
     hash(&text)
 }
 
-/// FNV-1a, which is the same on every platform.
 fn hash(text: &str) -> String {
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    format!("{hash:016x}")
+    format!("{:016x}", fnv(BEGIN, text))
 }
 
 fn describe(composition: &Composition, parent: &str, text: &mut String) {

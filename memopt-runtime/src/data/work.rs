@@ -1,9 +1,8 @@
 //! What there is to do in an epoch: samples to get, batches to make. Panics become errors here.
 
 use super::{Collate, DataError, Dataset, Order, Panicked, Random, SampleKey, SampleResult};
-use crate::panics;
+use crate::panics::caught_message;
 use std::ops::Range;
-use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
 /// Samples by index and key, augmented.
@@ -101,7 +100,5 @@ impl<S, B: Send> Work<S, B> {
 }
 
 fn without_panic<T>(f: impl FnOnce() -> SampleResult<T>) -> SampleResult<T> {
-    // What user code leaves behind is its own; our locks are not held while it runs.
-    catch_unwind(AssertUnwindSafe(f))
-        .unwrap_or_else(|payload| Err(Panicked { message: panics::message(&*payload) }.into()))
+    caught_message(f).unwrap_or_else(|message| Err(Panicked { message }.into()))
 }

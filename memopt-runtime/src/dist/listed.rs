@@ -24,7 +24,7 @@ impl Display for Listed<'_> {
 }
 
 /// The type in which values of a dtype are added up; `None` for those that are not.
-pub(super) fn sum_type(dtype: DType) -> Option<DType> {
+pub(crate) fn sum_type(dtype: DType) -> Option<DType> {
     match dtype {
         DType::F16 | DType::BF16 | DType::F32 => Some(DType::F32),
         DType::F64 => Some(DType::F64),

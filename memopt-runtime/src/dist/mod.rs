@@ -63,6 +63,7 @@ pub use agreement::{agreement, Agreement, GroupAgreement};
 pub use buckets::{Buckets, Gradient, Reduced};
 pub use communicator::{Communicator, Reduce, Values};
 pub use error::GroupError;
+pub(crate) use listed::sum_type;
 #[cfg(feature = "mpi")]
 pub use mpi::Mpi;
 #[cfg(feature = "nccl")]

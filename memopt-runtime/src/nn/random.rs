@@ -4,6 +4,7 @@
 //! those before it: `mix(state + (i + 1) gamma)`. The state is a hash of what the numbers are for (seed, call and path of a
 //! layer; seed and name of a variable), so that different streams have nothing to do with each other.
 
+use crate::fnv::{fnv, BEGIN};
 use crate::module::RandomKey;
 
 /// The increment of SplitMix64: 2^64 divided by the golden ratio.
@@ -17,12 +18,12 @@ impl Stream {
     /// The stream of a seed and a name; `call` tells uses of one name apart.
     pub(crate) fn new(seed: u64, call: u64, name: &str) -> Self {
         let use_of_seed = mix(mix(seed.wrapping_add(GAMMA)) ^ call.wrapping_add(GAMMA));
-        Stream(mix(use_of_seed ^ fnv(FNV, name)))
+        Stream(mix(use_of_seed ^ fnv(BEGIN, name)))
     }
 
     /// The stream of a variable's first values.
     pub(crate) fn of_variable(seed: u64, name: &str) -> Self {
-        Stream(mix(fnv(mix(seed ^ FNV), name)))
+        Stream(mix(fnv(mix(seed ^ BEGIN), name)))
     }
 
     /// The stream of what runs. The key's `start` is not part of it: it belongs to the index.
@@ -47,14 +48,6 @@ impl Stream {
         let radius = (-2. * libm::log(1. - self.uniform(2 * index))).sqrt();
         radius * libm::cos(std::f64::consts::TAU * self.uniform(2 * index + 1))
     }
-}
-
-/// Where FNV-1a begins.
-const FNV: u64 = 0xcbf2_9ce4_8422_2325;
-
-/// FNV-1a of a name, from another begin.
-fn fnv(begin: u64, name: &str) -> u64 {
-    name.bytes().fold(begin, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// The output function of SplitMix64.

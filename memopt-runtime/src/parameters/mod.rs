@@ -35,6 +35,7 @@ pub(crate) use norms::removes_mean;
 pub use visitor::Visitor;
 
 use candle_core::Tensor;
+use std::collections::HashSet;
 
 /// A model whose trained tensors can be visited and whose twin can be detached.
 ///
@@ -91,6 +92,14 @@ pub trait Parameters: Clone {
     /// into a variable later is seen by the twin.
     #[must_use]
     fn detached(&self) -> Self;
+}
+
+/// The trained tensors of a model, each once, whatever the number of its names.
+pub(crate) fn distinct<M: Parameters>(model: &M) -> Vec<Tensor> {
+    let mut seen = HashSet::new();
+    let mut all: Vec<Tensor> = parameters(model).into_iter().map(|(_, tensor)| tensor).collect();
+    all.retain(|tensor| seen.insert(tensor.id()));
+    all
 }
 
 /// Every trained tensor of `model` with its path, in the order of declaration.

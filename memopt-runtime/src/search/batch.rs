@@ -18,9 +18,9 @@ pub const LARGEST_BATCH: usize = 1 << 24;
 /// The largest batch whose step fits in so many bytes, and the fastest plan for it; the sample's batch may be of any size.
 /// Nothing larger than the sample is run. `None`: not even one image fits. No more than [`LARGEST_BATCH`] is given.
 ///
-/// It is a prediction, and no step is run: leave a margin of some percent, and more where parts do not say what they take (the notes of
-/// [`optimize`](super::optimize) name them). The bytes are all that is resident: weights, gradients, optimizer, batch and step. Of the options, those count that go
-/// with a memory budget.
+/// It is a prediction, and no step is run: leave a margin of some percent, and more where parts do not say what they take
+/// (the notes of [`optimize`](super::optimize) name them). The bytes are all that is resident: weights, gradients,
+/// optimizer, batch and step. Of the options, those count that go with a memory budget.
 ///
 /// # Errors
 /// If the sample does not fit the model, or there is none; if the options name what the model does not have.
@@ -33,19 +33,7 @@ pub fn max_batch<M: Checkpointable>(
     let sample = sample.into();
     let costs = options.costs();
     let batches = Batches::of(model, &sample, options, &costs, "max_batch")?;
-    let fitting = |batch: usize| batches.fitting(&batches.resized(batch), budget);
-    let Some(mut plan) = fitting(1) else { return Ok(None) };
-    let (mut fits, mut fails) = (1, LARGEST_BATCH + 1);
-    while fails - fits > 1 {
-        // Doubled until one fails, then halved.
-        let next =
-            if fails > LARGEST_BATCH { (2 * fits).min(LARGEST_BATCH) } else { fits + (fails - fits) / 2 };
-        match fitting(next) {
-            Some(larger) => (plan, fits) = (larger, next),
-            None => fails = next,
-        }
-    }
-    Ok(Some((fits, plan)))
+    Ok(batches.largest(budget))
 }
 
 /// The fastest plan whose step fits in so many bytes with a batch of `batch` images, all that is resident counted, as
@@ -76,22 +64,13 @@ pub fn plan_for_batch<M: Checkpointable>(
     batch: usize,
     budget: usize,
 ) -> Result<Plan> {
-    if !(1..=LARGEST_BATCH).contains(&batch) {
-        return Err(wrong(format!("a batch of {batch} images; give 1 to {LARGEST_BATCH}")));
-    }
     let sample = sample.into();
     let costs = options.costs();
-    let batches = Batches::of(model, &sample, options, &costs, "plan_for_batch")?;
-    let sized = batches.resized(batch);
-    batches.fitting(&sized, budget).ok_or_else(|| {
-        let resident = batches.resident(&sized);
-        let smallest = resident + batches.choice.smallest_peak(&sized);
-        Error::Budget { budget, smallest, resident }
-    })
+    Batches::of(model, &sample, options, &costs, "plan_for_batch")?.plan_for(batch, budget)
 }
 
 /// A model whose steps are predicted for batches of any size.
-struct Batches<'a> {
+pub(crate) struct Batches<'a> {
     traced: Traced,
     choice: Choice<'a>,
     costs: &'a CostTable,
@@ -99,7 +78,11 @@ struct Batches<'a> {
 }
 
 impl<'a> Batches<'a> {
-    fn of<M: Checkpointable>(
+    /// What a sample shows of a model; `what` asks for it, for the error that there is none.
+    ///
+    /// # Errors
+    /// Those of [`max_batch`].
+    pub(crate) fn of<M: Checkpointable>(
         model: &M,
         sample: &Sample,
         options: &'a Options,
@@ -112,6 +95,39 @@ impl<'a> Batches<'a> {
         let choice = Choice::of(model, &traced, options, costs)?;
         let before = resident(model, sample, options);
         Ok(Batches { traced, choice, costs, before })
+    }
+
+    /// The largest batch that fits, and its plan: [`max_batch`].
+    pub(crate) fn largest(&self, budget: usize) -> Option<(usize, Plan)> {
+        let fitting = |batch: usize| self.fitting(&self.resized(batch), budget);
+        let mut plan = fitting(1)?;
+        let (mut fits, mut fails) = (1, LARGEST_BATCH + 1);
+        while fails - fits > 1 {
+            // Doubled until one fails, then halved.
+            let next =
+                if fails > LARGEST_BATCH { (2 * fits).min(LARGEST_BATCH) } else { fits + (fails - fits) / 2 };
+            match fitting(next) {
+                Some(larger) => (plan, fits) = (larger, next),
+                None => fails = next,
+            }
+        }
+        Some((fits, plan))
+    }
+
+    /// The fastest plan for a batch: [`plan_for_batch`].
+    ///
+    /// # Errors
+    /// If there cannot be such a batch, or no plan fits.
+    pub(crate) fn plan_for(&self, batch: usize, budget: usize) -> Result<Plan> {
+        if !(1..=LARGEST_BATCH).contains(&batch) {
+            return Err(wrong(format!("a batch of {batch} images; give 1 to {LARGEST_BATCH}")));
+        }
+        let sized = self.resized(batch);
+        self.fitting(&sized, budget).ok_or_else(|| {
+            let resident = self.resident(&sized);
+            let smallest = resident + self.choice.smallest_peak(&sized);
+            Error::Budget { budget, smallest, resident }
+        })
     }
 
     /// The number of images a time step of the sample: layers that say what they take give `[T, N, ...]`.

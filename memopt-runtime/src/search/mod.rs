@@ -37,14 +37,15 @@ mod verify;
 mod words;
 
 pub use crate::dist::Agreement;
+pub(crate) use batch::Batches;
 pub use batch::{max_batch, plan_for_batch, LARGEST_BATCH};
 pub use cost::CostTable;
 pub use front::{front, FrontPoint};
 pub use heap::Mark;
-pub use optimize::{optimize, predict_plan};
+pub use optimize::optimize;
 pub use optimized::{EvalView, Optimized};
 pub use options::Options;
-pub use predict::predict_plan_with;
+pub use predict::{predict_plan, predict_plan_with};
 pub use presets::{CheckpointBudget, Level, Prefer, Profile};
 pub use sample::Sample;
 pub use simulate::{Prediction, SegmentPrediction};

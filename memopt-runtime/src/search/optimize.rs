@@ -13,9 +13,10 @@ use super::trace::Traced;
 use super::verify::{self, Measured};
 use crate::checkpoint::{targets_of, Planned};
 use crate::module::{Checkpointable, Session, Signal};
+use crate::parameters::distinct;
 use crate::plan::Plan;
 use crate::{Error, Result};
-use std::collections::HashSet;
+use candle_core::Tensor;
 use std::time::Instant;
 
 /// Finds a plan for a model.
@@ -66,6 +67,8 @@ pub fn optimize<M: Checkpointable>(
         Some(traced) => Choice::of(&model, traced, &options, &costs)?,
         None => Choice::of_all(&options, &costs),
     };
+    // In a group, as it is on the process whose batch is the largest.
+    let own = resident(&model, &sample, &options);
     let mut search = Search {
         options: &options,
         resolved,
@@ -73,7 +76,7 @@ pub fn optimize<M: Checkpointable>(
         costs: &costs,
         choice,
         traced: traced.as_ref(),
-        resident: agreed(&options, resident(&model, &sample, &options))?,
+        resident: Resident { inputs: options.largest_of_group(own.inputs)?, ..own },
         notes: vec![],
     };
     let found = search.find();
@@ -104,37 +107,12 @@ pub fn optimize<M: Checkpointable>(
     Ok(Optimized::new(planned, account.summary(start)))
 }
 
-/// What a step of a model would take under a plan.
-///
-/// # Errors
-/// If the sample does not fit the model, there is none, or the plan does not fit the model.
-pub fn predict_plan<M: Checkpointable>(
-    model: &M,
-    sample: impl Into<Sample>,
-    plan: &Plan,
-) -> Result<Prediction> {
-    crate::checkpoint::check_plan(model, plan)?;
-    let (options, costs) = (Options::default(), CostTable::default());
-    let traced = sample.into().must_look(model, &options, &costs, "a prediction")?;
-    Ok(predict(&traced, plan, &costs))
-}
-
 /// What is there before a step.
 pub(super) fn resident<M: Checkpointable>(model: &M, sample: &Sample, options: &Options) -> Resident {
-    // A weight under two names is there once.
-    let mut seen = HashSet::new();
-    let parameters = crate::parameters::parameters(model);
-    let once = parameters.iter().filter(|(_, tensor)| seen.insert(tensor.id()));
-    let weights = once.map(|(_, tensor)| tensor.elem_count() * tensor.dtype().size_in_bytes()).sum();
+    let bytes = |tensor: Tensor| tensor.elem_count() * tensor.dtype().size_in_bytes();
+    let weights = distinct(model).into_iter().map(bytes).sum();
     let optimizer = (weights as f64 * options.optimizer_bytes_per_parameter_byte) as usize;
     Resident { weights, gradients: 0, optimizer, inputs: sample.bytes(), internal: 0 }
-}
-
-/// In a group of processes, what is there before a step on the one that has most.
-fn agreed(options: &Options, own: Resident) -> Result<Resident> {
-    let Some(agreement) = &options.agreement else { return Ok(own) };
-    let inputs = agreement.largest(&[own.inputs as u64])?;
-    Ok(Resident { inputs: inputs.first().map_or(own.inputs, |&inputs| inputs as usize), ..own })
 }
 
 /// How often a plan is searched again that takes more than the budget when it runs, before the smallest is tried.
@@ -212,8 +190,7 @@ impl Search<'_> {
             Some(traced) if plan != found.plan => predict(traced, &plan, self.costs),
             _ => found.prediction,
         };
-        let numbers = agreement.largest(&[prediction.peak as u64])?;
-        let peak = numbers.first().map_or(prediction.peak, |&peak| peak as usize);
+        let peak = self.options.largest_of_group(prediction.peak)?;
         Ok(Found { plan, prediction: Prediction { peak, ..prediction }, ..found })
     }
 
@@ -236,9 +213,7 @@ impl Search<'_> {
                 together(self.options, verify::step(&planned, sample))?;
             }
             let mut measured = together(self.options, verify::step(&planned, sample))?;
-            if let (Some(agreement), Some(peak)) = (&self.options.agreement, &mut measured.peak) {
-                *peak = agreement.largest(&[*peak as u64])?.first().map_or(*peak, |&peak| peak as usize);
-            }
+            measured.peak = measured.peak.map(|peak| self.options.largest_of_group(peak)).transpose()?;
             let over = self.limit().zip(measured.peak).filter(|(limit, peak)| peak > limit);
             let Some((limit, peak)) = over else {
                 found.log.splice(0..0, log);

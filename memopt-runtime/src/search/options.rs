@@ -232,7 +232,7 @@ impl Options {
     }
 
     /// What work costs, and in how many threads.
-    pub(super) fn costs(&self) -> CostTable {
+    pub(crate) fn costs(&self) -> CostTable {
         let costs = CostTable::default();
         self.threads.map_or(costs, |threads| costs.with_threads(threads))
     }
@@ -247,6 +247,15 @@ impl Options {
             check_compressors(model, &Plan::new().with(path.clone(), segment), &self.own_compressors)
                 .map_err(|e| wrong(format!("the compressor for `{path}`: {e}")))
         })
+    }
+
+    /// In a group of processes, the largest of what they give; else what this one gives.
+    ///
+    /// # Errors
+    /// If a process cannot be reached.
+    pub(super) fn largest_of_group(&self, own: usize) -> Result<usize> {
+        let Some(agreement) = &self.agreement else { return Ok(own) };
+        Ok(agreement.largest(&[own as u64])?.first().map_or(own, |&largest| largest as usize))
     }
 
     /// Tells whoever wants to know.

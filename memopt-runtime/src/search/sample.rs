@@ -94,10 +94,9 @@ impl Sample {
 /// # Errors
 /// The own one, or that another process has one.
 pub(super) fn together<T>(options: &Options, own: Result<T>) -> Result<T> {
-    let Some(agreement) = &options.agreement else { return own };
-    let failed = agreement.largest(&[u64::from(own.is_err())])?;
+    let failed = options.largest_of_group(own.is_err().into())?;
     match own {
-        Ok(_) if failed.first().is_some_and(|&failed| failed > 0) => {
+        Ok(_) if failed > 0 => {
             Err(wrong("another process of the group found no plan; its own error says why".into()))
         }
         own => own,

@@ -1,6 +1,6 @@
 //! The bytes of tensors, read where they are and written where they shall be.
 
-use crate::storage::{range, with_cpu};
+use crate::storage::{on_vec, range, with_cpu};
 use candle_core::{CpuStorage, DType, Device, Result, Tensor};
 use std::io;
 
@@ -8,25 +8,6 @@ use std::io;
 /// shape.
 pub(super) fn is_packed(dtype: DType) -> bool {
     dtype.size_in_bytes() == 0
-}
-
-/// The bytes of a slice of any of the types that Candle has.
-macro_rules! on_bytes {
-    ($storage:expr, $v:ident => $body:expr) => {{
-        use CpuStorage as S;
-        match $storage {
-            S::U8($v) | S::F6E2M3($v) | S::F6E3M2($v) | S::F4($v) | S::F8E8M0($v) => $body,
-            S::U32($v) => $body,
-            S::I16($v) => $body,
-            S::I32($v) => $body,
-            S::I64($v) => $body,
-            S::BF16($v) => $body,
-            S::F16($v) => $body,
-            S::F32($v) => $body,
-            S::F64($v) => $body,
-            S::F8E4M3($v) => $body,
-        }
-    }};
 }
 
 /// Number of bytes that a tensor has in a file.
@@ -59,7 +40,7 @@ pub(super) fn with_bytes<R>(tensor: &Tensor, f: impl FnOnce(&[u8]) -> R) -> Resu
     let done = with_cpu(&tensor, |storage, layout| {
         let elements = range(layout)?;
         let f = f.take()?;
-        Some(on_bytes!(storage, v => match packed {
+        Some(on_vec!(storage, v => match packed {
             true if layout.start_offset() == 0 => f(bytemuck::cast_slice(v)),
             true => return None,
             false => f(bytemuck::cast_slice(&v[elements])),
@@ -81,7 +62,7 @@ pub(super) fn filled(
 ) -> io::Result<CpuStorage> {
     let elements = bytes / dtype.size_in_bytes().max(1);
     let mut storage = zeros(dtype, elements)?;
-    on_bytes!(&mut storage, v => fill(bytemuck::cast_slice_mut(v))?);
+    on_vec!(&mut storage, v => fill(bytemuck::cast_slice_mut(v))?);
     Ok(storage)
 }
 

@@ -77,13 +77,5 @@ pub use trainer::{
     StepReport, Trainable, Trainer, TrainerConfig, Training, TrainingSummary,
 };
 
-use candle_core::DType;
-
-/// The type in which a parameter of some dtype is computed; `None`: none is.
-fn real_dtype(dtype: DType) -> Option<DType> {
-    match dtype {
-        DType::F64 => Some(DType::F64),
-        DType::F32 | DType::F16 | DType::BF16 => Some(DType::F32),
-        _ => None,
-    }
-}
+// A parameter is computed in the type in which ranks add up its gradients.
+use crate::dist::sum_type as real_dtype;

@@ -4,6 +4,7 @@ use super::gradients::Gradients;
 use super::group::Group;
 use super::{real_dtype, Parameter};
 use crate::dist::{Buckets, Communicator, Gradient, Reduce, Values};
+use crate::fnv::{fnv, BEGIN};
 use crate::module::{NormGroup, NormStatistics, NormSums};
 use crate::{storage, Error, Result};
 use candle_core::Tensor;
@@ -92,12 +93,8 @@ pub fn synchronized_norms(communicator: Arc<dyn Communicator>) -> Arc<dyn NormGr
 
 /// A number below 2^16 for a place in the model: sums of squares are exact.
 fn tag(part: &str, what: &str) -> f64 {
-    let hash = part
-        .bytes()
-        .chain([0])
-        .chain(what.bytes())
-        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    f64::from((hash >> 16) ^ (hash & 0xffff))
+    let hash = [part, "\0", what].into_iter().fold(BEGIN, fnv);
+    ((hash >> 48) as u16).into()
 }
 
 #[derive(Debug)]

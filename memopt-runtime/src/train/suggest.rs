@@ -2,10 +2,11 @@
 
 use super::real_dtype;
 use crate::module::Checkpointable;
-use crate::parameters::parameters;
+use crate::parameters::distinct;
 use crate::plan::Plan;
-use crate::search::{max_batch, plan_for_batch, Options, Sample};
+use crate::search::{Batches, Options, Sample};
 use crate::{Error, Result};
+use candle_core::Tensor;
 
 /// Micro-batches of a step, and a plan for each.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,17 +60,18 @@ pub fn suggest<M: Checkpointable>(
         return Err(Error::Options { what: "an effective batch of 0 samples; at least 1 expected".into() });
     }
     let sample = sample.into();
-    let largest = max_batch(model, sample.clone(), options, budget)?.map_or(0, |(largest, _)| largest);
-    if largest >= effective_batch {
-        let plan = plan_for_batch(model, sample, options, effective_batch, budget)?;
+    let costs = options.costs();
+    let batches = Batches::of(model, &sample, options, &costs, "suggest")?;
+    let largest = |budget: usize| batches.largest(budget).map_or(0, |(largest, _)| largest);
+    if largest(budget) >= effective_batch {
+        let plan = batches.plan_for(effective_batch, budget)?;
         return Ok(Suggestion { micro_batch: effective_batch, steps: 1, plan });
     }
     let sums = bytes_of_sums(model);
     let left = budget.saturating_sub(sums);
-    let largest = max_batch(model, sample.clone(), options, left)?.map_or(0, |(largest, _)| largest);
     // Where nothing fits, the plan for one sample says what would.
-    let (micro_batch, steps) = cut(effective_batch, largest).unwrap_or((1, effective_batch));
-    let plan = plan_for_batch(model, sample, options, micro_batch, left).map_err(|error| match error {
+    let (micro_batch, steps) = cut(effective_batch, largest(left)).unwrap_or((1, effective_batch));
+    let plan = batches.plan_for(micro_batch, left).map_err(|error| match error {
         Error::Budget { smallest, resident, .. } => {
             Error::Budget { budget, smallest: smallest + sums, resident: resident + sums }
         }
@@ -80,13 +82,11 @@ pub fn suggest<M: Checkpointable>(
 
 /// Bytes of the buffers that gradients are accumulated in.
 fn bytes_of_sums<M: Checkpointable>(model: &M) -> usize {
-    let mut seen = std::collections::HashSet::new();
-    let all = parameters(model).into_iter().filter(|(_, tensor)| seen.insert(tensor.id()));
-    all.map(|(_, tensor)| {
+    let bytes = |tensor: Tensor| {
         let real = real_dtype(tensor.dtype()).unwrap_or(tensor.dtype());
         tensor.elem_count() * real.size_in_bytes()
-    })
-    .sum()
+    };
+    distinct(model).into_iter().map(bytes).sum()
 }
 
 /// Samples that a micro-batch has at least, where so many fit.

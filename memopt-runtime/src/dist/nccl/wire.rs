@@ -5,14 +5,13 @@ use super::super::communicator::{Communicator, Reduce, Values};
 use super::super::error::GroupError;
 use super::super::together::in_common;
 use super::super::wire::Wire;
-use crate::panics::message;
+use crate::panics::caught_message;
 use crate::{Error, Result};
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DriverError};
 use cudarc::nccl::result::NcclError;
 use cudarc::nccl::{group_end, group_start, Comm, Id};
 use std::fmt::Debug;
 use std::ops::Range;
-use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
 /// What every rank has before NCCL connects them.
@@ -62,10 +61,8 @@ impl Parts {
 
 /// The value of a library, or what is missing. `cudarc` panics if it does not find the library itself.
 fn found<T, E: Debug>(what: &str, get: impl FnOnce() -> Result<T, E>) -> Result<T, String> {
-    match catch_unwind(AssertUnwindSafe(get)) {
-        Ok(got) => got.map_err(|error| format!("{what} cannot be used: {error:?}")),
-        Err(payload) => Err(format!("{what} cannot be used: {}", message(&*payload))),
-    }
+    let got = caught_message(get).and_then(|got| got.map_err(|error| format!("{error:?}")));
+    got.map_err(|why| format!("{what} cannot be used: {why}"))
 }
 
 /// A failure of the library; the other ranks' next calls fail too.
