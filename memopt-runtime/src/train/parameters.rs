@@ -98,14 +98,8 @@ impl NamedParameters {
     /// # Errors
     /// Those of [`of`](Self::of), and if a panic left the map locked.
     pub fn of_variables(variables: &VarMap) -> Result<Self> {
-        let Ok(data) = variables.data().lock() else {
-            return Err(wrong("the variable map was left locked by a panic; make another one"));
-        };
-        let mut all: Vec<(String, Tensor)> =
-            data.iter().map(|(name, variable)| (name.clone(), variable.as_tensor().clone())).collect();
-        // A hash map has another order in each run.
-        all.sort_by(|a, b| a.0.cmp(&b.0));
-        Self::new(all)
+        let all = by_name(variables).map_err(wrong)?;
+        Self::new(all.into_iter().map(|(name, variable)| (name, variable.as_tensor().clone())))
     }
 
     /// Named variables, in this order. One variable under several names is one parameter.
@@ -170,6 +164,18 @@ impl NamedParameters {
         let ids = |list: &Self| list.iter().map(|p| p.tensor.id()).collect::<Vec<_>>();
         Arc::ptr_eq(&self.0, &other.0) || ids(self) == ids(other)
     }
+}
+
+/// The variables of a map in the order of their names: a hash map has another one in each run.
+///
+/// # Errors
+/// What is wrong: a panic left the map locked.
+pub(super) fn by_name(variables: &VarMap) -> std::result::Result<Vec<(String, Var)>, &'static str> {
+    let data = variables.data().lock();
+    let data = data.map_err(|_| "the variable map was left locked by a panic; make another one")?;
+    let mut all: Vec<_> = data.iter().map(|(name, variable)| (name.clone(), variable.clone())).collect();
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(all)
 }
 
 fn wrong(what: &str) -> Error {

@@ -8,6 +8,7 @@ use crate::data::Position;
 use crate::dist::{broadcast_parameters, Communicator};
 use crate::module::Session;
 use crate::snapshot::Snapshot;
+use crate::train::parameters::by_name;
 use crate::train::state::Loading;
 use crate::train::{Accumulator, Optimizer};
 use crate::{Error, Result};
@@ -227,13 +228,7 @@ pub(super) fn variables_of<O: Optimizer>(
     accumulator: &Accumulator<O>,
 ) -> Result<Vec<(String, Var)>> {
     let wrong = |what: String| Error::Training { part: "variables".into(), what };
-    let Ok(data) = variables.data().lock() else {
-        return Err(wrong("the variable map was left locked by a panic; make another one".into()));
-    };
-    let mut all: Vec<(String, Var)> =
-        data.iter().map(|(name, variable)| (name.clone(), variable.clone())).collect();
-    drop(data);
-    all.sort_by(|a, b| a.0.cmp(&b.0));
+    let all = by_name(variables).map_err(|what| wrong(what.into()))?;
     let ids: std::collections::HashSet<_> = all.iter().map(|(_, variable)| variable.id()).collect();
     match accumulator.parameters().iter().find(|parameter| !ids.contains(&parameter.tensor().id())) {
         None => Ok(all),
